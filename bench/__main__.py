@@ -3,8 +3,8 @@
     python bench [--cell CELL] [--rounds N] [--events N] [--rivals A,B] [--again] [--report]
 
 `make bench` runs this program; docs/performance.md describes the method. The results are printed to
-stdout, and the progress to stderr. Read the modules in this order: cells.py (tasks), rivals.py
-(programs), oracle.py (expected results).
+stdout, and the progress is printed to stderr. Read the modules in this order: cells.py (tasks),
+rivals.py (programs), oracle.py (expected results).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
 
 
 def main() -> int:
-    """Runs the command. Returns 0 if Kappa has a result, otherwise 1."""
+    """Measures or reports a cell, as a program. Returns 0 if Kappa has a result, otherwise 1."""
     given = _parsed()
     heed_signals()
     home = Path(given.home).absolute()
@@ -176,7 +176,7 @@ def _run(cell: Cell, run: Run, runs: Runs, rivals: Mapping[str, Rival], here: Gr
 
 
 def _round(number: int, name: str, rival: Rival, attempt: Attempt, oracle: Oracle) -> Round:
-    """Runs one rival once. If the rival fails, the failure is recorded in the returned round."""
+    """Runs one rival once, and returns the measurements. A failure is recorded in the round."""
     blank = Round(
         number, name, attempt.cell.events, wall=0.0, cpu=0.0, rss=0, load=os.getloadavg()[0]
     )
@@ -249,7 +249,7 @@ def _tell(
 
 
 def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
-    """Measures a cell without rivals, and writes its report and the load before the measurement.
+    """Measures a cell without rivals, and writes its report, with the load before the measurement.
 
     Returns 0 if there is a report, otherwise 1.
     """
@@ -271,7 +271,7 @@ def _run_own(cell: str, home: Path, given: argparse.Namespace) -> int:
 
 
 def _place(into: Path, cell: str, section: str) -> None:
-    """Replaces the section of a cell in a document, and marks sections with older measurements."""
+    """Replaces a cell's section in a document, and marks sections with older measurements."""
     document = placed(into.read_text(encoding="utf-8"), cell, section)
     changelog = (TREE / "CHANGELOG.md").read_text(encoding="utf-8")
     into.write_text(with_ages(document, changelog), encoding="utf-8")
@@ -322,7 +322,7 @@ def _parsed() -> argparse.Namespace:
 
 
 def _code() -> Mapping[str, bytes]:
-    """Returns the content of all files that may influence the results, by path.
+    """Maps the path of each file that may influence the results to the file's content.
 
     These are the files of Kappa and of the bench, and the list of the packages' versions.
     """

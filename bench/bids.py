@@ -1,4 +1,4 @@
-"""The input: Nexmark's bids in a topic of a real broker, generated from a seed and kept.
+"""Generates the input, Nexmark's bids, in a topic of a real broker. Later runs reuse the topic.
 
 An event is a JSON object with seven fields and about 205 bytes; its key is the bidder. Every value
 is a hash of the event's number and a seed, so the same size always gives the same records. Bidders
@@ -52,7 +52,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic with the events of a cell.
+    """A topic that contains the events of a cell.
 
     `bytes` is the size of the topic's files on the broker's disk, compressed with lz4.
     """
@@ -65,7 +65,7 @@ class Input:
 
 
 def bids(start: int, end: int, keys: int) -> Iterator[ProducedRecord]:
-    """Yields the events with the numbers from `start` up to but not including `end`, as records.
+    """Yields the events with the numbers from `start` up to, but not including, `end` as records.
 
     The same arguments always give the same records.
     """
@@ -145,12 +145,12 @@ def ensure_input(
 
 
 def topic_files(root: Path, topic: str) -> list[Path]:
-    """Returns the files with a topic's records."""
+    """Returns the files in which the broker stores a topic's records."""
     return sorted((root / "broker" / "data").glob(f"{topic}-*/*.log"))
 
 
 def warm_page_cache(files: Iterable[Path]) -> None:
-    """Reads files once, so that the next rival reads them from the page cache, not the disk."""
+    """Reads files once, so that they are in the page cache when the next rival reads them."""
     for each in files:
         with each.open("rb") as file:
             while file.read(1 << 24):

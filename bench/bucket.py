@@ -1,11 +1,11 @@
-"""A comparison of a root in a bucket with a root in a folder, for replays and for freshness.
+"""Compares a root in a bucket with a root in a folder: time of replays, and freshness.
 
     python bench --cell bucket
 
-The bucket is on a real S3 server on this machine. The replays into the two roots are run in turns,
-and connect to the server directly. To measure the freshness of answers, a platform is run for each
-root, one after the other, with the same broker. A proxy then delays each request to the bucket by 2
-ms, as in a data centre.
+The bucket is on a real S3 server on this machine. Replays into the two roots are run in turns, and
+these replays connect to the server directly. To measure the freshness of answers, a platform is run
+for each root, one after the other, with the same broker. During this measurement, a proxy delays
+each request to the bucket by 2 ms, as in a data centre.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ endpoint = "{endpoint}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+    """Measures the cell, and returns its report.
 
     Returns None if a result differs from the oracle's.
     """
@@ -96,7 +96,7 @@ def _settings(server: ObjectStore, endpoint: str | None) -> str:
 
 
 def _fresh(home: Path, root: str) -> Stretch | None:
-    """Measures the freshness of a platform with a root.
+    """Measures the freshness of answers of a platform with the root settings `root`.
 
     Returns None if the served rows differ from the oracle's.
     """

@@ -1,6 +1,6 @@
 """The cells: each task, its size, its rivals, and the SQL for its result over the topic. Pure.
 
-A cell is one size of one task. Each task is written three times: as a pipeline for Kappa, as a
+A cell is one size of one task. Each task is implemented three times: as a pipeline for Kappa, as a
 script for each rival (scripts/), and as SQL for the oracle (oracle.py), which checks all results.
 """
 
@@ -445,12 +445,12 @@ class Cell:
 
     @property
     def topic(self) -> str:
-        """Returns the name of the events' topic. Cells of the same size and kind share it."""
+        """Returns the name of the events' topic. Cells of the same size and kind share a topic."""
         return f"bids.{self.events}.{self.keys}{'' if self.kind == 'retained' else '.compacted'}"
 
     @property
     def kind(self) -> str:
-        """Returns Kafka's kind of the topic."""
+        """Returns the kind of the topic, `compacted` or `retained`, as the task requires it."""
         return "compacted" if self.task == "latest" else "retained"
 
     @property
@@ -463,13 +463,13 @@ class Cell:
         return min(2 * STEP_MS * self.keys, STEP_MS * self.events // 8)
 
     def fill(self, text: str) -> str:
-        """Returns a text of the task with the values of this cell filled in."""
+        """Replaces the placeholders in a text of the task with the values of this cell."""
         return text.format(
             topic=self.topic, kind=self.kind, gap_ms=self.gap_ms, window_ms=WINDOW_MS
         )
 
     def sized(self, *, events: int | None, rounds: int | None) -> Cell:
-        """Returns this cell with other numbers of events and rounds. None changes nothing."""
+        """Returns this cell with other numbers of events and rounds. None means no change."""
         return replace(self, events=events or self.events, rounds=rounds or self.rounds)
 
 

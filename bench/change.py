@@ -1,4 +1,4 @@
-"""The time that a user waits for a change, and the resources that idle processes use.
+"""Measures the time that a user waits for a change, and the resources of idle processes.
 
     python bench --cell change
 
@@ -118,9 +118,9 @@ def _kill(at: Project) -> float:
 
 
 def _wake_two(at: Project) -> float:
-    """Deploys a second pipeline, lets both pipelines rest, and wakes both.
+    """Deploys a second pipeline, restarts the platform, and wakes both builds from rest.
 
-    Returns the seconds until new events of both pipelines are visible.
+    Returns the seconds until the new events of both pipelines are visible.
     """
     at.declare("other")
     at.kappa("topics", "create")
@@ -210,7 +210,7 @@ def _of_spare(command: str) -> bool:
 def _cores(at: Project) -> Mapping[str, float]:
     """Returns the shares of a core that jobs, the broker and all other processes use.
 
-    The shares are measured for some seconds.
+    The shares are measured over 30 seconds.
     """
     before = _ticks(at)
     time.sleep(_MEASURED_SECONDS)

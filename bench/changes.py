@@ -1,4 +1,4 @@
-"""The latency of changes: to an HTTP subscriber, and to a sink's topic.
+"""Measures the latency of changes: to an HTTP subscriber, and to a sink's topic.
 
     python bench --cell changes
 
@@ -48,7 +48,7 @@ _PATIENCE_SECONDS = 900.0
 
 
 class ChangesPlatform(Platform):
-    """A platform with totals by key. Version n of the pipeline adds n to each price.
+    """A platform with a table of totals by key. Version n of the pipeline adds n to each price.
 
     If `is_sent` is True, the pipeline also has a sink for the totals.
     """
@@ -75,7 +75,10 @@ class ChangesPlatform(Platform):
         (self.folder / "pipelines" / f"{PIPELINE}.py").write_text(text, encoding="utf-8")
 
     def refuse(self, number: int, rows: str, whose: str) -> None:
-        """Raises KappaError if the rows of version `number` differ from the oracle's."""
+        """Raises KappaError if the rows of version `number` differ from the oracle's.
+
+        `rows` is SQL for the rows. `whose` names their owner in the error message.
+        """
         columns = ", ".join(f"{name} - {number} as {name}" for name in ("lowest", "highest"))
         lowered = f"(select bidder, bids, total - {number} * bids as total, {columns} from {rows})"
         if (wrong := self.wrong({"totals": lowered})) is not None:
@@ -84,7 +87,7 @@ class ChangesPlatform(Platform):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The freshness of query answers and of a subscriber at one rate, for the same events."""
+    """The freshness of query answers and of subscriber rows, for the same events at one rate."""
 
     rate: int
     query: Freshness
@@ -98,7 +101,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The rows that a promote has changed, and the seconds until the subscriber had all of them.
+    """The rows that a promote has changed, and the seconds until the subscriber received all.
 
     `computed` is the number of seconds until the first of these rows arrived. Both times begin at
     the record of the promote.
@@ -110,7 +113,7 @@ class Promoted:
 
     @property
     def rate(self) -> float:
-        """Returns the rows per second since the record of the promote."""
+        """Returns the number of changed rows per second, counted from the record of the promote."""
         return self.rows / self.seconds
 
 
@@ -120,7 +123,7 @@ class Sending:
 
     `rate` is the requested rate. `events` and `rows` are per second, `cpu` is in seconds per row,
     and `behind` is the longest delay in seconds. `after` is the number of seconds from the last
-    event until the topic had the last change set.
+    event until the last change set was in the topic.
     """
 
     rate: int
@@ -133,7 +136,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All measurements of the cell `freshness`."""
+    """All measurements of one run of the cell."""
 
     events: int
     reaches: tuple[Reach, ...]
@@ -171,7 +174,7 @@ def main(home: Path, events: int) -> Report | None:
 
 @contextmanager
 def _subscriber(platform: Platform) -> Iterator[Path]:
-    """Runs the subscriber during the block. Yields the file of the change sets it has received."""
+    """Runs the subscriber during the block. Yields the file to which it writes change sets."""
     url, out = served_at(platform.store), platform.folder / "followed"
     assert url is not None, "the platform serves HTTP"
     followed = out.with_suffix(".jsonl")
@@ -181,7 +184,7 @@ def _subscriber(platform: Platform) -> Iterator[Path]:
 
 
 def _reach(platform: Platform, rate: int, followed: Path) -> Reach:
-    """Sends live events, and measures the latency until the probe and the subscriber have them."""
+    """Sends live events, and measures the latencies of the probe and of the subscriber."""
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
     with platform.live_events(rate, ledger, answers):
@@ -208,7 +211,7 @@ def _reach(platform: Platform, rate: int, followed: Path) -> Reach:
 
 
 def _promoted(platform: Platform, followed: Path) -> Promoted:
-    """Deploys a version that changes all rows, and waits until the subscriber has these rows."""
+    """Deploys a version that changes all rows, and waits until the subscriber has received them."""
     platform.declare(1)
     platform.kappa("deploy", "--yes")
     _wait(lambda: _sets(followed)[-1]["kind"] == "promote", "the promote's change set")
@@ -263,7 +266,10 @@ def _state(platform: Platform) -> SinkState:
 
 
 def _rows_of_topic(platform: Platform) -> str:
-    """Returns DuckDB SQL that reads the newest record of each key in the sink's topic."""
+    """Returns DuckDB SQL that reads the newest value of each key in the sink's topic.
+
+    Keys whose newest record is a tombstone are left out.
+    """
     log, rows = platform.log, dict[bytes, bytes]()
     for record in log.records([TOPIC], log.beginning([TOPIC]), log.end([TOPIC])):
         assert record.key is not None, "a sink's record has a key"
@@ -278,9 +284,9 @@ def _rows_of_topic(platform: Platform) -> str:
 
 
 def _sets(followed: Path) -> list[dict[str, Any]]:
-    """Returns the heads of the change sets that the subscriber has written to its file so far.
+    """Returns the description of each change set that the subscriber has written so far.
 
-    An incomplete last line of the file is ignored.
+    `followed` is the subscriber's file. An incomplete last line of the file is ignored.
     """
     lines = followed.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,9 +1,9 @@
-"""A comparison of a replay on a Spark cluster with a replay on this machine's cores.
+"""Compares a replay on a Spark cluster with a replay on this machine's cores.
 
     python bench --cell cluster
 
 The cluster is Spark's own standalone cluster on this machine: a master and two workers with one
-core each, whose executors start with the replay. So both replays use the same cores, and the
+core each. The executors start with the replay. So both replays use the same cores, and the
 difference is the cost of the cluster: more JVMs, and the transfer of rows, code and jars between
 processes. The replays are run in turns.
 """
@@ -44,7 +44,7 @@ driver_host = "{host}"
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+    """Measures the cell, and returns its report.
 
     Returns None if a result differs from the oracle's.
     """

@@ -1,4 +1,4 @@
-"""The collector's rate: events per second of one core, as single events and in batches.
+"""Measures the collector: events per second of one core, as single events and in batches.
 
     python bench --cell collect
 
@@ -6,8 +6,8 @@ A collector runs on its own core, against a real broker, with `acks=all`. Its cl
 on another core. In each round, the clients send single events and batches of two sizes. For
 comparison, they also send requests to `GET /healthz`, which does nothing. The rates are per second
 of CPU time of the collector, summed over its threads. At the end, an independent consumer reads the
-topic: it must contain each acknowledged event at the partition and offset that the answer has
-named, and nothing else.
+topic. The topic must contain each acknowledged event exactly once, at the partition and offset that
+the collector's answer has named, and nothing else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ STRETCHES = (_NOTHING, _SINGLE, (16, 100), (8, 1000))
 class Stretched:
     """The measurements for one kind of requests.
 
-    `events` events were sent in `seconds` seconds with `cpu` seconds of the collector's CPU time;
+    `connections` is the number of connections, and `batch` the number of events per request.
+    `events` events were sent in `seconds` seconds with `cpu` seconds of the collector's CPU time.
     `p50` and `p99` are the seconds per request.
     """
 
@@ -75,7 +76,7 @@ class Stretched:
 
     @property
     def of_a_core(self) -> float:
-        """Returns the events per second of the collector's CPU time."""
+        """Returns the number of events per second of the collector's CPU time."""
         return self.events / self.cpu
 
 

@@ -1,4 +1,4 @@
-"""A long run on live events: which sizes grow, and whether queries become slower.
+"""Measures a long run on live events: which sizes grow, and whether queries become slower.
 
     python bench --cell day
 
@@ -35,8 +35,8 @@ _ASKED = "select count(*), sum(bids)::bigint from totals"
 class Look:
     """The measurements at one moment.
 
-    They are the number of slices so far, numbers of files, sizes in bytes, and the duration of a
-    query in seconds.
+    `slices` is the number of slices so far. The other fields are numbers of files, sizes in bytes,
+    and the duration of a query in seconds.
     """
 
     slices: int
@@ -68,7 +68,7 @@ _TOLD: tuple[tuple[str, Callable[[Look], float], str], ...] = (
 def main(home: Path, minutes: int) -> Report | None:
     """Measures for at most `minutes` minutes.
 
-    Returns None if the result differs from the oracle's.
+    Returns None if the served rows differ from the oracle's.
     """
     platform = Platform(home, Cell("day", "totals", _FIRST_EVENTS, KEYS, 1, ()))
     looks: list[Look] = []
@@ -111,7 +111,7 @@ def _look(platform: Platform, first: int) -> Look:
 
 
 def _sizes(folder: Path) -> dict[Path, int]:
-    """Returns the sizes in bytes of all files below a folder. Files that vanish are left out."""
+    """Maps each file below a folder to its size in bytes. Files that vanish are left out."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,7 @@
 """Computes figures from rounds: medians with minimum and maximum, and ratios per round. Pure.
 
-Ratios are computed within a round, because Kappa and the rival ran under a similar load there.
+Ratios are computed within a round, because Kappa and the rival ran under a similar load in the same
+round.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cells import KAPPA
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """The events and seconds of a run, without its first part, such as its first slice."""
+    """The events and seconds of a run, without its beginning (for example the first slice)."""
 
     events: int
     seconds: float
@@ -30,8 +31,8 @@ class Round:
     """One run of one rival: wall-clock and CPU seconds, and peak memory in bytes.
 
     `load` is the load average before the run. Both times include the whole start. `refused` is the
-    reason if there is no figure, because the run failed or because its result differed from the
-    oracle's (`unequal`).
+    reason if the run counts for no figure: the run failed, or its result differed from the oracle's
+    (then `unequal` is True).
     """
 
     number: int
@@ -66,8 +67,8 @@ class Figure:
     """The figures of one rival.
 
     `cold` and `warm` are events per second, and `cpu` is microseconds per event. A ratio is the
-    factor by which Kappa is better. `refused` is the reason why figures are missing; all figures
-    are missing if any result of the rival differed from the oracle's.
+    factor by which Kappa is better than the rival. `refused` is the reason why figures are missing;
+    all figures are missing if any result of the rival differed from the oracle's.
     """
 
     rival: str
@@ -86,9 +87,9 @@ class Figure:
 def figures(
     rounds: Sequence[Round], rivals: Sequence[str], missing: Mapping[str, str]
 ) -> tuple[Figure, ...]:
-    """Returns a figure for each rival, in the order of `rivals`.
+    """Returns the figures of each rival, in the order of `rivals`.
 
-    `missing` contains the reason for each rival that could not be set up.
+    `missing` maps each rival that could not be set up to the reason.
     """
     kappas = {each.number: each for each in _usable(rounds, KAPPA)}
     return tuple(
@@ -113,7 +114,7 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
         return Figure(rival, 0, refused=refused or "not run yet")
 
     def ratio(of: Callable[[Round], float | None]) -> Spread | None:
-        """Returns the spread, over the rounds, of the rival's value divided by Kappa's."""
+        """Returns the spread over the rounds of the rival's value divided by Kappa's value."""
         if rival == KAPPA:
             return None
         pairs = ((of(each), of(kappas[each.number])) for each in good if each.number in kappas)
@@ -135,7 +136,10 @@ def _figure(rounds: Sequence[Round], rival: str, kappas: Mapping[int, Round]) ->
 
 
 def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
-    """Returns a rival's rounds that have a figure, or none if any result of the rival was wrong."""
+    """Returns the rounds of a rival that count for figures.
+
+    Returns no rounds if any result of the rival differed from the oracle's.
+    """
     own = [each for each in rounds if each.rival == rival]
     return (
         [] if any(each.unequal for each in own) else [each for each in own if each.refused is None]
@@ -145,7 +149,7 @@ def _usable(rounds: Sequence[Round], rival: str) -> list[Round]:
 def comparable(
     cell: str, events: int, keys: int, found: Sequence[Figure], load: Spread | None
 ) -> str:
-    """Returns a line with the ratios, for a comparison with the benchmark of another day."""
+    """Returns one line with all ratios, to be compared with the line of an earlier benchmark."""
 
     def told(name: str, spread: Spread | None) -> str:
         return (

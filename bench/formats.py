@@ -1,10 +1,10 @@
-"""The CPU time for decoding an event in each format, compared with the same event in JSON.
+"""Measures the CPU time for decoding an event in each format, compared with the event in JSON.
 
     python bench --cell formats
 
-The same bids are written in each format by a library for that format. They are then decoded into a
-file in the same way as a Spark worker decodes a part of a large slice: with the same batches and
-the same Parquet columns, but without a broker and without Spark. The formats are measured in turns.
+A library for each format writes the same bids in this format. The bids are then decoded into a file
+in the same way as a Spark worker decodes a part of a large slice: with the same batches and the
+same Parquet columns, but without a broker and without Spark. The formats are measured in turns.
 Each file must contain the rows from which DuckDB made the bids.
 """
 
@@ -65,7 +65,7 @@ Row = Mapping[str, Any]
 
 
 class _Schemas:
-    """The schemas, by id, that stand in for a schema registry."""
+    """A substitute for a schema registry, with the schemas of two formats by id."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         kind, file = {_AVRO_ID: ("AVRO", "bid.avsc"), _PROTOBUF_ID: ("PROTOBUF", "bid.proto")}[
@@ -78,8 +78,8 @@ class _Schemas:
 class Decoding:
     """The cost of decoding one format.
 
-    `micros` has the CPU microseconds per event, with a value per round. `bytes` is the mean size of
-    an event.
+    `micros` contains the CPU microseconds per event, with a value per round. `bytes` is the mean
+    size of an event.
     """
 
     name: str
@@ -180,7 +180,7 @@ def _millis(row: Row) -> int:
 
 
 def equal_rows(bids: duckdb.DuckDBPyConnection, path: Path) -> bool:
-    """Returns True if a decoded file has exactly the rows in the table `bids` of DuckDB."""
+    """Returns True if a decoded file contains exactly the rows in the DuckDB table `bids`."""
     columns = 'auction, bidder, price, channel, url, "at"::timestamp as "at", first'
     found = f"select {columns} from '{path}' where _fate = 0"
     wanted = "select * from bids"

@@ -1,4 +1,4 @@
-"""The freshness of answers: the time from sending an event until a query's answer contains it.
+"""Measures freshness: the time from sending an event until a query's answer contains the event.
 
     python bench --cell freshness
 
@@ -6,7 +6,7 @@ The whole platform runs as users run it, with totals by key: `kappa up`, `kappa 
 sends events at a steady rate, and a probe repeats a query; both are separate processes. The cell
 measures each rate alone, the lowest rate while a candidate replays the whole topic, and the highest
 rate while the topic is archived. A replay without live events is measured for comparison. The CPU
-time of each process shows how much of the machine a replay gets while events arrive. The rows
+time of each process shows which share of the machine a replay gets while events arrive. The rows
 served at the end must equal the oracle's.
 """
 
@@ -69,7 +69,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All measurements of the cell `freshness`."""
+    """All measurements of one run of the cell."""
 
     events: int
     stretches: tuple[Stretch, ...]
@@ -111,8 +111,8 @@ def stretch(
     """Sends live events at a rate, and measures their freshness after a warm-up.
 
     The measured period lasts while `meanwhile` runs, by default for a minute. `beside` describes
-    `meanwhile`. The probe repeats the query `query`. Raises KappaError if not all events were seen
-    in an answer.
+    `meanwhile`. The probe repeats the query `query`. Raises KappaError if some events never
+    appeared in an answer.
     """
     name = f"{rate}-{secrets.token_hex(2)}"
     ledger, answers = platform.folder / f"{name}.parquet", platform.folder / f"{name}.jsonl"
@@ -148,12 +148,12 @@ def stretch(
 
 
 def _cores_text(cores: Mapping[str, float]) -> str:
-    """Returns a text with the cores that each role uses."""
+    """Returns a text with the number of cores that each role uses."""
     return "cores: " + ", ".join(f"{role} {taken:.2f}" for role, taken in cores.items())
 
 
 def _replay(platform: Platform, number: int) -> Replay:
-    """Replays the whole topic into a candidate, measures the replay, and abandons the candidate."""
+    """Replays the whole topic into a candidate, measures this, and abandons the candidate."""
     platform.declare(number)
     platform.kappa("stage", "--yes")
     # A process that has ended tells no more what it took, so its job is looked at meanwhile.

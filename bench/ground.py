@@ -1,8 +1,9 @@
 """The bench's folder, its broker with the inputs, and the processes that the bench starts.
 
 Only one bench at a time can use the folder. However this process exits, no other process is left
-running, because the broker and each rival exit with it. If a rival has left processes running, they
-are found by a mark in their environment (demo/processes/family.py) and killed.
+running, because the broker and each rival exit with this process. If a rival has left processes
+running, the bench finds them by a mark in their environment (demo/processes/family.py), and kills
+them.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ class Took:
 
 
 def heed_signals() -> None:
-    """Makes SIGTERM end this process like Ctrl-C, so that no process is left running."""
+    """Makes SIGTERM end this process as Ctrl-C does, so that no child process is left running."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupted)
 
 
 @contextmanager
 def ground(home: Path) -> Iterator[Ground]:
-    """Locks the folder and runs its broker during the block.
+    """Locks the folder `home`, and runs a broker in it during the block.
 
-    Exits if another bench uses the folder.
+    Exits this process if another bench uses the folder.
     """
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
@@ -114,7 +115,7 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
 
 
 def last_line(folder: Path) -> str:
-    """Returns the last line that a command has printed, as found in the folder's `output.log`."""
+    """Returns the last line of a command's output, from `output.log` in the command's folder."""
     log = folder / "output.log"
     said = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -125,7 +126,7 @@ def last_line(folder: Path) -> str:
 
 
 def machine() -> str:
-    """Returns a short description of this machine."""
+    """Returns a line about this machine: processor, memory, operating system, and versions."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -149,7 +150,7 @@ def say(text: str) -> None:
 
 
 def under(load: float) -> str:
-    """Returns a text with the conditions of figures: machine, load average before, and time now."""
+    """Returns the conditions of figures: machine, load average before the run, and time now."""
     return fill(f"{machine()}; load average before it {load:.2f}; {now()}.", 100)
 
 

@@ -1,8 +1,8 @@
 """Kappa as a program of the bench: a project with one pipeline, a new build, and its catch-up.
 
 The catch-up leg runs as on the platform, and is measured from the start of its process to the exit.
-If the topic is short, a job that has caught up continues as a tail; scripts/fold_log.py stops this
-job.
+If the topic is short, a job that has caught up continues as a tail; then scripts/fold_log.py stops
+the job.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ class KappaJob:
     tasks = frozenset(TASKS)
 
     def __init__(self, settings: str = "", way: str = "") -> None:
-        """Stores the project's settings, in which `{servers}` and `{run}` will be filled in.
+        """Stores the project's settings. `{servers}` and `{run}` in `settings` will be filled in.
 
-        `way` names another variant of the pipeline instead of the task's own.
+        `way` names a variant of the pipeline (`WAYS`) that is used instead of the task's own
+        pipeline.
         """
         self._settings = settings
         self._way = way
@@ -162,7 +163,7 @@ class KappaJob:
         )
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
-        """Prepares additional files before the job runs. This class needs none; a subclass may."""
+        """Prepares additional files before the job runs. Does nothing in this class."""
 
     def result(self, attempt: Attempt) -> Rows:
         store = _store(attempt)
@@ -190,9 +191,9 @@ class KappaJob:
 
 
 class FromArchive(KappaJob):
-    """The same job, which reads the topic from an archive.
+    """The same program, except that the job reads the topic from an archive.
 
-    The archive is made once per input, and kept for later runs.
+    The archive is created once per input, and kept for later runs.
     """
 
     def set_up(self, home: Path) -> Mapping[str, str]:
@@ -255,9 +256,9 @@ def _output(attempt: Attempt) -> str:
 def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
     """Returns the offsets and seconds of the slices after the first large slice. Pure.
 
-    `slices` has a pair for each slice: its number of offsets, and its offsets per second. The first
-    large slice is the first with at least half as many offsets as the largest; small slices before
-    it are not counted. Returns None if no slice follows the first large slice.
+    `slices` contains a pair for each slice: its number of offsets, and its offsets per second. The
+    first large slice is the first slice with at least half as many offsets as the largest slice.
+    Small slices before the first large slice are not counted. Returns None if no slice follows it.
     """
     found = list(slices)
     most = max((offsets for offsets, _ in found), default=0)
@@ -271,7 +272,7 @@ def warm_of(slices: Iterable[tuple[int, int]]) -> Warm | None:
 
 
 def warm_in(output: str) -> Warm | None:
-    """Returns the events and seconds after the first large slice, from a job's output."""
+    """Returns the events and seconds after the first large slice, parsed from a job's output."""
     return warm_of(
         (int(found["offsets"]), int(found["rate"].replace(",", "")))
         for found in _SLICE.finditer(output)

@@ -3,7 +3,7 @@
 The platform is started by `kappa up` and `kappa deploy`. A producer sends events at a steady rate
 (scripts/paced.py), and a probe repeats a query (scripts/probe.py). The pipeline computes the
 bench's totals by key, or another task. All files are in one folder. The platform's processes are
-found by a mark in their environment.
+identified by a mark in their environment.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Platform:
         self.store = open_store(load_settings(self.folder))
 
     def declare(self, number: int, *, archived: bool = False) -> None:
-        """Writes the pipeline's file. Each `number` gives another version of the pipeline."""
+        """Writes the pipeline's file. Each `number` results in another version of the pipeline."""
         text = self.cell.fill(TASKS[self.cell.task].pipeline).replace(
             'key="bidder",', f'key="bidder", archive={archived},', 1
         )
@@ -142,7 +142,7 @@ class Platform:
         self._wait_for_rest()
 
     def _wait_for_rest(self) -> None:
-        """Waits until only the serving build's job and a warm spare run."""
+        """Waits until one job runs, that of the serving build, and a spare is warm."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while len(self._jobs()) > 1 or not any(spare_sockets(self.store.local.path(SPARES))):
             if time.monotonic() > deadline:
@@ -186,7 +186,7 @@ class Platform:
         return newest
 
     def end(self) -> Offsets:
-        """Returns the offsets at the end of the topic."""
+        """Returns the end offsets of the topic."""
         return self.log.end([self.cell.topic])
 
     def wait_for_all(self) -> None:
@@ -209,22 +209,22 @@ class Platform:
             time.sleep(1.0)
 
     def served(self, table: str) -> str:
-        """Returns SQL for the rows of a table that are served now."""
+        """Returns SQL for the rows of a table as they are served now."""
         birth = read_birth(self.store, self.live)
         return f"({tables_of(birth, self.frontier(), self.store)[table].sql})"
 
     def is_right(self) -> bool:
-        """Returns True if all served rows equal the oracle's. Otherwise prints the difference."""
+        """Returns True if all served rows equal the oracle's. Prints any difference."""
         wrong = self.wrong()
         if wrong is not None:
             say(f"no figure: what serves is not the oracle's: {wrong}")
         return wrong is None
 
     def wrong(self, found: Rows | None = None) -> str | None:
-        """Waits until all events are served, and compares rows with the oracle's rows.
+        """Waits until all events are served, and compares the served rows with the oracle's rows.
 
-        The rows are the served rows, or `found`. Returns a text with the difference, or None if the
-        rows are equal.
+        If `found` is given, its rows are compared instead of the served rows. Returns a text with
+        the difference, or None if the rows are equal.
         """
         self.wait_for_all()
         log, topic, newest = self.log, self.cell.topic, self.frontier()
@@ -256,8 +256,8 @@ class Platform:
     ) -> Iterator[None]:
         """Sends events at a steady rate and repeats a query during the block.
 
-        `producer` names the script that sends. The script writes the file `ledger`, and the probe
-        writes the file `answers`.
+        `producer` names the script that sends the events. This script writes the file `ledger`, and
+        the probe writes the file `answers`.
         """
         with self.script("probe", str(self.folder), PIPELINE, str(answers), query) as probe:
             with self.sent_events(rate, ledger, producer=producer):
@@ -276,8 +276,8 @@ class Platform:
     ) -> AbstractContextManager[object]:
         """Sends events at a steady rate during the block.
 
-        `producer` names the script that sends. The script writes the sent events to the file
-        `ledger`.
+        `producer` names the script that sends the events. This script records the sent events in
+        the file `ledger`.
         """
         servers, cell = self.log.bootstrap_servers, self.cell
         where = (servers, cell.topic, str(PARTITIONS), str(cell.keys))
@@ -290,7 +290,7 @@ class Platform:
     def taken(self) -> Mapping[str, Taken]:
         """Returns the CPU time and memory of the running processes, by role.
 
-        The CPU time of a child that has exited is included in its parent's.
+        The CPU time of a process includes that of its children that have exited.
         """
         live = f"--build {self.live} "
         ticks: Counter[int] = Counter()
@@ -355,9 +355,9 @@ def running_script(
 
 
 def _last_answer(answers: Path) -> Offsets:
-    """Returns the offsets of the newest answer.
+    """Returns the offsets of the newest complete answer in the probe's file.
 
-    The last line may be incomplete, so the line before it is used.
+    The last line of the file may be incomplete, so the line before it is used.
     """
     lines = answers.read_text(encoding="utf-8").splitlines() if answers.exists() else []
     return Offsets.parse(json.loads(lines[-2])["offsets"]) if len(lines) > 1 else Offsets()

@@ -1,4 +1,4 @@
-"""The loop of `kappa dev`: the time from saving a file until the changed rows are printed.
+"""Measures `kappa dev`: the time from saving a file until the changed rows are printed.
 
     python bench --cell loop
 
@@ -46,7 +46,9 @@ def web(visits):
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures the time of the first answer, and of `rounds` saves.
+    """Measures the time until the first answer, and the time from each save to its answer.
+
+    `rounds` is the number of saves.
 
     Returns None if an answer did not report changed rows.
     """

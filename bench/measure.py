@@ -1,12 +1,12 @@
-"""A program that runs a command, and reports the time and memory that the command used.
+"""Runs a command as a program, and reports the time and memory that the command used.
 
     python measure.py ANSWER.json OUTPUT.log SECONDS COMMAND...
 
 This process adopts orphans of the command (for example a JVM whose Python process has exited), so
-that the kernel adds up the CPU time of the whole tree of processes. The kernel does not add the CPU
-time of a child whose parent ignores the exit of its children, as PySpark's daemon does. So this
-program also samples the CPU time of each process a few times a second, and reports the larger of
-the two sums. It imports only the standard library. It runs only on Linux.
+that the kernel adds up the CPU time of the whole tree of processes. But the kernel does not add the
+CPU time of a child if its parent ignores the exit of its children, as PySpark's daemon does. So
+this program also samples the CPU time of each process a few times a second, and reports the larger
+of the two sums. It imports only the standard library, and runs only on Linux.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def measure(command: Sequence[str], output: Path, seconds: float) -> dict[str, o
 
     `wall` is the time in seconds from the start to the end of the command itself. `cpu` is the user
     and system time of all processes in seconds. If the kernel does not count a process, its time is
-    known only up to its last sample. `rss` is the peak of the resident bytes, with shared pages
-    counted in each process. Processes that the command has left running are killed.
+    known only up to its last sample. `rss` is the peak of the resident bytes; pages that processes
+    share are counted in each process. Processes that the command has left running are killed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

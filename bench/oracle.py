@@ -1,7 +1,8 @@
 """The oracle: DuckDB computes each result from the raw records up to the same offsets.
 
-The topic is consumed once per input, as bytes, and kept as Parquet. The rows that a task must give
-are computed once and kept. A rival with other rows gets no figure.
+The topic is consumed once per input, as bytes, and stored as Parquet. The expected rows of a task
+are computed once and stored. If a rival's rows differ from the expected rows, the rival gets no
+figures.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Rows = Mapping[str, str]
 
 
 class Oracle:
-    """The results that the programs must give for the input of one cell."""
+    """The expected results for the input of one cell."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Oracle:
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
-        """Consumes the topic and computes the expected rows, unless an earlier run kept both."""
+        """Consumes the topic and computes the expected rows, unless both are stored already."""
         self._folder = folder / f"{given.topic}.{given.id}"
         self._folder.mkdir(parents=True, exist_ok=True)
         raw = self._folder / "raw.parquet"
@@ -73,7 +74,7 @@ class Oracle:
         }
 
     def differences(self, found: Rows) -> str | None:
-        """Returns a text with the differences of a result from the expected rows.
+        """Compares a result with the expected rows, and returns a text with the differences.
 
         Returns None if all tables are equal.
         """
@@ -89,7 +90,7 @@ class Oracle:
     def _kept(self, raw: Path, sql: str) -> Path:
         """Returns a file with the rows of an SQL query over the topic's records.
 
-        The rows are computed if no earlier run has kept the file.
+        The rows are computed only if no earlier run has stored the file.
         """
         kept = self._folder / f"{hashlib.sha256(sql.encode()).hexdigest()[:16]}.parquet"
         if not kept.exists():
@@ -133,7 +134,7 @@ def _difference(
 
 
 def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) -> None:
-    """Writes all records of a topic before the given offsets into a Parquet file, unchanged."""
+    """Writes the records of a topic before the given offsets to a Parquet file, unchanged."""
     ends = {partition: end for _, partition, end in offsets.items() if end}
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""The plot: bars with the events per second of each rival, with their minimum and maximum. Pure.
+"""Draws the plot: a bar per rival with its events per second, and minimum and maximum. Pure.
 
 The module writes the SVG text itself.
 """
@@ -20,8 +20,8 @@ _COLD, _WARM, _KAPPA = "#8a94a6", "#c9d0db", "#1f6feb"
 def plot(title: str, footing: str, found: Sequence[Figure]) -> str:
     """Returns an SVG with the rivals that have figures.
 
-    For each rival, the upper bar is the rate with the whole start included, and the lower bar is
-    the warm rate.
+    For each rival, the upper bar is the rate including the whole start, and the lower bar is the
+    warm rate.
     """
     shown = [figure for figure in found if figure.cold is not None]
     most = max(

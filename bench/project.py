@@ -47,13 +47,13 @@ def {name}(visits):
 
 
 class Project:
-    """A project whose pipelines count visits of 50 pages, and sum their milliseconds.
+    """A project whose pipelines count the visits of 50 pages, and sum the visits' milliseconds.
 
     Each pipeline ignores visits that are shorter than a minimum.
     """
 
     def __init__(self, folder: Path, settings: str = "") -> None:
-        """Creates the project's folder, after deleting an earlier one. Nothing is started yet."""
+        """Creates the project's folder, after deleting an old one. Nothing is started yet."""
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "pipelines").mkdir(parents=True)
         (folder / "kappa.toml").write_text(f'[serve]\nlisten = ""\n{settings}', encoding="utf-8")
@@ -65,9 +65,9 @@ class Project:
         self._least: dict[str, int] = {}
 
     def declare(self, name: str, *, least: int = 0) -> None:
-        """Writes a pipeline's file. Each `least` gives another version of the pipeline.
+        """Writes a pipeline's file. A different `least` gives a different version of the pipeline.
 
-        `least` is the minimum of a visit's milliseconds.
+        The pipeline ignores visits of fewer than `least` milliseconds.
         """
         self._least[name] = least
         (self.folder / "pipelines" / f"{name}.py").write_text(
@@ -88,7 +88,7 @@ class Project:
         self._sent += sent
 
     def kappa(self, *arguments: str) -> float:
-        """Runs a command and returns its duration in seconds. Raises KappaError if it fails."""
+        """Runs a command, and returns the seconds that it took. Raises KappaError if it fails."""
         begun = time.monotonic()
         self.typed(*arguments)
         return time.monotonic() - begun
@@ -114,7 +114,7 @@ class Project:
     def wait(self, until: Callable[[], bool], what: str) -> None:
         """Waits until `until` returns True.
 
-        Raises KappaError, with `what` in its message, if this takes too long.
+        Raises KappaError after five minutes, with `what` in its message.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not until():
@@ -127,7 +127,7 @@ class Project:
         self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
 
     def seconds_until_seen(self, *names: str) -> float:
-        """Sends an event to each pipeline. Returns the seconds until queries show all events."""
+        """Sends an event to each pipeline. Returns the seconds until queries show all of them."""
         before, begun = {name: self._visits(name) for name in names}, time.monotonic()
         for name in names:
             self.send(name, 1)
@@ -158,7 +158,10 @@ class Project:
 
 
 def typed(folder: Path, environment: Mapping[str, str], *arguments: str) -> str:
-    """Runs a command of a project and returns its output. Raises KappaError if it fails."""
+    """Runs a command in a project's folder and returns its output.
+
+    Raises KappaError if the command fails.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-m", "cli", *arguments],
         cwd=folder,
@@ -177,7 +180,10 @@ def typed(folder: Path, environment: Mapping[str, str], *arguments: str) -> str:
 
 
 def log_of(folder: Path) -> Log:
-    """Returns a client of the broker of a project's platform, which must be running."""
+    """Returns a client of the broker that a project's running platform uses.
+
+    Raises KappaError if the platform is not running.
+    """
     found = running(load_settings(folder))
     if found is None:
         raise KappaError("the platform has ended", hint=f"see {folder}/.kappa/logs")
@@ -197,9 +203,10 @@ def seconds_of(*command: str) -> float:
 
 
 def private_and_shared(pids: Sequence[int]) -> tuple[int, int]:
-    """Returns the private bytes of all given processes, and the bytes that they share.
+    """Returns the private bytes of the given processes, and their share of shared memory in bytes.
 
-    Both numbers are sums over the processes. See proc_pid_smaps(5).
+    Both numbers are sums over the processes. Memory that several processes share is divided among
+    them. See proc_pid_smaps(5).
     """
     private = shared = 0
     for pid in pids:

@@ -1,11 +1,11 @@
-"""The cost of a query by Kappa compared with DuckDB itself, as ratios measured in turns.
+"""Compares the cost of a query by Kappa with DuckDB itself, as ratios measured in turns.
 
     python bench --cell queries
 
 The *cold* figure measures `kappa query`, from the start of its process to the exit. It is compared
 with a Python process that only imports the two libraries that every query needs. The *warm* figure
-measures a group by over a table with a million rows, which is pinned and read as in every query. It
-is compared with DuckDB on the same Parquet files. Both must give the same rows.
+measures a group by over a table with a million rows, which Kappa pins and reads as for every query.
+It is compared with DuckDB on the same Parquet files. Kappa and DuckDB must return the same rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GROUPED = (
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures both ratios in `rounds` rounds.
+    """Measures the ratios of a cold query and of a warm query in `rounds` rounds.
 
     Returns None if Kappa's rows differ from the rows in the files.
     """
@@ -96,7 +96,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _served(project: Path) -> Store:
-    """Creates a project that serves one table, in the state after a job and a promote."""
+    """Creates a project that serves one table, in the same state as after a job and a promote."""
     project.mkdir(parents=True)
     (project / "kappa.toml").touch()
     store = Store(project / ".kappa")
@@ -146,7 +146,7 @@ def _served(project: Path) -> Store:
 def _in_turns(rounds: int, one: Callable[[], float], other: Callable[[], float]) -> list[float]:
     """Returns the time of `other` divided by the time of `one`, for each round.
 
-    The first round, which warms the disk cache for both, is not counted.
+    An additional first round is not counted, because it fills the disk cache for both.
     """
     taken = [(one(), other()) for _ in range(rounds + 1)]
     return [second / first for first, second in taken[1:]]

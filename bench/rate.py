@@ -1,14 +1,15 @@
-"""The highest rate of events at which a tail keeps its results fresh.
+"""Finds the highest rate of events at which a tail keeps its results fresh.
 
     python bench --cell rate [--events CEILING]
 
 The rate is doubled until the p99 of freshness is above two seconds, or until the ceiling is
 reached. If a rate was too high, a rate between the last two is tried. Kappa runs as users run it,
 with three tasks in turn: counts and sums by key, appended rows, and a maintained view; a probe
-queries the task's last table or view (living.py). Spark Structured Streaming into Delta does the
-first two tasks. PyFlink into files does the second task only, because its file sink does not accept
-rows that change. An event counts as seen by a rival when the rival's table or file contains the
-event; no query is run. The rows that each program has written at the end must equal the oracle's.
+queries the task's last table or view (living.py). Spark Structured Streaming into Delta executes
+the first two tasks. PyFlink into files executes the second task only, because its file sink does
+not accept rows that change. An event counts as seen by a rival when the rival's table or file
+contains the event; no query is run. The rows that each program has written at the end must equal
+the oracle's.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The measurement of one rate: the rates requested and sent, and the freshness of the events.
+    """The measurement at one rate: the rates requested and sent, and the freshness of the events.
 
     `asked` and `sent` are in events per second. `freshness` is None if some events were never seen.
     """
@@ -102,9 +103,9 @@ class Step:
 
 
 def climb(measured: Callable[[int], Step], ceiling: int) -> tuple[Step, ...]:
-    """Measures rates, doubling each time, until a rate is not kept or the ceiling is reached.
+    """Measures doubled rates until a rate is too high or the ceiling is reached.
 
-    If the last rate was not kept and is not the first, a rate halfway between the last two is also
+    If the last rate was too high and is not the first, a rate halfway between the last two is also
     measured. Returns all steps in the order of measurement.
     """
     steps = [measured(min(FIRST_RATE, ceiling))]
@@ -116,12 +117,12 @@ def climb(measured: Callable[[int], Step], ceiling: int) -> tuple[Step, ...]:
 
 
 def highest_kept(steps: Sequence[Step]) -> Step | None:
-    """Returns the step with the highest rate that was kept, or None."""
+    """Returns the step with the highest rate at which results were fresh, or None."""
     return max((each for each in steps if each.is_kept), key=lambda each: each.asked, default=None)
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures rates up to `events` per second. Returns None if Kappa's rows were wrong."""
+    """Measures rates up to `events` per second. Returns None if Kappa's rows are wrong."""
     found = _kappas(home, events)
     if found is None:
         return None
@@ -153,7 +154,7 @@ def _step_of_kappa(platform: Platform, task: str, rate: int) -> Step:
 
 
 def _let_run() -> tuple[float, float]:
-    """Waits for a warm-up and for the measured period. Returns the bounds of that period."""
+    """Waits for a warm-up and then for the measured period. Returns the period's begin and end."""
     time.sleep(_WARM_SECONDS)
     since = time.monotonic()
     time.sleep(_SECONDS)
@@ -176,15 +177,15 @@ class Tail(Rival, Protocol):
     """A rival that follows a topic until it is killed."""
 
     def seen(self) -> Answers:
-        """Returns pairs of a time and the offsets in the rival's table at that time, by time."""
+        """Returns pairs of a time and the offsets in the rival's table then, in order of time."""
 
     @contextmanager
     def watched(self, folder: Path) -> Iterator[None]:
-        """Records during the block which offsets the rival's table contains."""
+        """Records, during the block, the offsets that the rival's table contains at each time."""
 
 
 class SparkTail(SparkScript):
-    """The plain Spark script, running batch after batch."""
+    """The plain Spark script as a tail: one batch follows the other without a pause."""
 
     tasks = frozenset({"totals", "projection"})
 
@@ -205,7 +206,7 @@ class SparkTail(SparkScript):
 
 
 class FlinkTail(FlinkSql):
-    """PyFlink's SQL into files, with a checkpoint every second."""
+    """PyFlink's SQL as a tail: it writes into files, with a checkpoint every second."""
 
     tasks = frozenset({"projection"})
 
@@ -271,7 +272,7 @@ class FlinkTail(FlinkSql):
 
 
 def _rivals(home: Path, ceiling: int) -> dict[tuple[str, str], tuple[Step, ...] | str]:
-    """Measures the rivals, and returns their steps by (rival, task).
+    """Measures the rivals, and maps (rival, task) to the measured steps.
 
     If a rival has no figures for a task, the value is a text with the reason.
     """
@@ -346,7 +347,8 @@ def _wait_for_all(
 ) -> Answers:
     """Waits until a rival's table or file contains all events that are in the topic now.
 
-    Returns the result of `seen`. Raises NotThereError if the rival exits, or takes too long.
+    Returns the result of `Tail.seen`. Raises NotThereError if the rival exits, or takes longer than
+    ten minutes.
     """
     end, deadline = here.log.end([topic]), time.monotonic() + _PATIENCE_SECONDS
     while not ((answers := tail.seen()) and answers[-1][1].covers(end)):

@@ -1,4 +1,4 @@
-"""Replays of one topic, run in turns. Each replay is the whole catch-up of a new build."""
+"""Runs replays of one topic in turns. Each replay is the whole catch-up of a new build."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MARGIN_SECONDS = 600.0
 class Replay:
     """The cost of one replay.
 
-    `wall` is the time in seconds from the start of the replay's process to its exit. `warm` has the
-    events and seconds of the slices after the first large slice, or None.
+    `wall` is the time in seconds from the start of the replay's process to its exit. `warm`
+    contains the events and seconds of the slices after the first large slice, or is None.
     """
 
     wall: float
@@ -77,5 +77,5 @@ def in_turns(
 
 
 def times(one: Sequence[float], other: Sequence[float]) -> str:
-    """Returns the spread of the ratios `other` / `one`, computed per round."""
+    """Returns the spread of `other` / `one` as text, computed per round."""
     return spread_of([more / less for less, more in zip(one, other, strict=True)], "{:.2f}")

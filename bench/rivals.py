@@ -1,4 +1,4 @@
-"""The rivals: installs each rival, starts it, and finds its result.
+"""The rivals: installs each rival, starts it, and reads its result.
 
 If a rival cannot be set up, the reason is recorded, and the other rivals run. The rivals' programs
 are in scripts/; each is written as the makers of the rival recommend. kappa_job.py runs Kappa.
@@ -41,12 +41,12 @@ _SET_UP_SECONDS = 1200.0
 
 
 class NotThereError(Exception):
-    """The error that a rival cannot be set up here or has no valid result, with the reason."""
+    """The error for a rival that cannot be set up here or has no valid result, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run of a cell that is about to begin, with its input and its own folder."""
+    """A run of a cell that is about to begin, with its input and the folder for its files."""
 
     cell: Cell
     given: Input
@@ -63,30 +63,31 @@ class Command:
 
 
 class Rival(Protocol):
-    """A program that can do the tasks named in `tasks`."""
+    """A program that can execute the tasks named in `tasks`."""
 
     tasks: frozenset[str]
 
     def set_up(self, home: Path) -> Mapping[str, str]:
-        """Installs everything that the rival needs below `home`, and returns the versions.
+        """Installs all software that the rival needs below `home`, and returns the versions.
 
         Raises NotThereError if the rival cannot be set up.
         """
 
     def prepare(self, attempt: Attempt) -> Command:
-        """Makes the preparations that are not measured, and returns the command to measure."""
+        """Prepares a run, and returns the command to measure. The preparation is not measured."""
 
     def result(self, attempt: Attempt) -> Rows:
-        """Returns, per table, SQL with which DuckDB reads the result of a run."""
+        """Maps each table to SQL with which DuckDB reads the rows that a run has written."""
 
     def warm(self, attempt: Attempt) -> Warm | None:
-        """Returns the events and seconds of a run without its first part, or None if unknown."""
+        """Returns the events and seconds of a run except its first part, or None if unknown."""
 
 
 class Script:
     """A rival that is a script.
 
-    The script gets the broker, the topic and a folder, and may write `warm.json` to the folder.
+    The arguments of the script are the broker, the topic and a folder. The script may write
+    `warm.json` to the folder.
     """
 
     tasks = frozenset({"totals"})
@@ -127,7 +128,7 @@ class Script:
 class SparkScript(Script):
     """The plain script on Spark and Delta, with at most `batch` records per batch (0: no limit).
 
-    The script uses the packages and jars of Kappa, so that both have the same versions.
+    The script uses the same packages and jars as Kappa, so that the versions are the same.
     """
 
     tasks = frozenset({"totals", "projection", "windows", "latest"})
@@ -159,7 +160,7 @@ class SparkScript(Script):
 
 
 class PolarsScript(Script):
-    """The Polars script, which needs no JVM, in its own Python environment."""
+    """The Polars script, which needs no JVM. It runs in a separate Python environment."""
 
     tasks = frozenset({"totals", "projection", "windows"})
     _needs = ("polars==2.1.0", "confluent-kafka==2.16.1", "deltalake==1.6.6", "pyarrow==26.0.1")
@@ -176,7 +177,7 @@ class PolarsScript(Script):
 
 
 class Consume(Script):
-    """The Python script that only consumes the records, which gives the upper limit of any rate."""
+    """The Python script that only consumes the records. Its rate is the upper limit of any rate."""
 
     tasks = frozenset(TASKS)
 
@@ -194,7 +195,7 @@ class Consume(Script):
 
 
 class ConsumeC(Consume):
-    """The consumer loop of `Consume` in C.
+    """The same consumer loop as in `Consume`, written in C.
 
     The program uses the librdkafka that the confluent_kafka wheel contains.
     """
@@ -232,7 +233,7 @@ class ConsumeC(Consume):
 
 
 class FlinkSql(Script):
-    """PyFlink's SQL in batch mode, in its own Python environment, with Flink's Kafka connector."""
+    """PyFlink's SQL in batch mode, in a separate Python environment, with the Kafka connector."""
 
     tasks = frozenset({"totals", "projection", "windows"})
     # A setuptools with pkg_resources builds Flink's package; Beam needs it at run time too.
@@ -269,7 +270,7 @@ class FlinkSql(Script):
 
 
 class FlinkStreaming(FlinkSql):
-    """The same query in streaming mode, up to the end of the topic.
+    """The same query as in `FlinkSql` in streaming mode, up to the end of the topic.
 
     Whenever the row of a key changes, Flink writes the new row to another topic.
     """
@@ -344,7 +345,7 @@ class KafkaStreams(Script):
 
 
 class QuixStreams(Script):
-    """A Quix Streams program, in its own Python environment."""
+    """A Quix Streams program. It runs in a separate Python environment."""
 
     _needs = ("quixstreams==3.28.1", "confluent-kafka==2.12.2")
 
@@ -360,7 +361,7 @@ class QuixStreams(Script):
 
 
 class Pathway(Script):
-    """A Pathway program, in its own Python environment, with a thread per core.
+    """A Pathway program, with a thread per core. It runs in a separate Python environment.
 
     Pathway's license (BSL 1.1) allows its use here; no part of it is contained in Kappa.
     """
@@ -415,7 +416,7 @@ def set_up(
 ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """Sets up the rivals.
 
-    Returns the versions of each rival, and the reason for each rival that could not be set up.
+    Returns the versions of each rival, and a reason for each rival that could not be set up.
     """
     versions: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
@@ -429,12 +430,12 @@ def set_up(
 
 
 def read_parquet(paths: Sequence[str]) -> str:
-    """Returns SQL with which DuckDB reads these Parquet files; "" if there are none."""
+    """Returns SQL with which DuckDB reads the given Parquet files, or "" if there are none."""
     return read_files("read_parquet", paths)
 
 
 def read_files(reader: str, paths: Sequence[str], options: str = "") -> str:
-    """Returns SQL with which DuckDB's function `reader` reads these files; "" if there are none."""
+    """Returns SQL with which DuckDB's function `reader` reads the given files, or "" for none."""
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     return f"{reader}([{listed}]{', ' if options else ''}{options})" if paths else ""
 
@@ -445,10 +446,10 @@ def cores() -> int:
 
 
 def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[str] = ()) -> Path:
-    """Returns the Python of an environment with exactly the packages `needs`, created if necessary.
+    """Returns the Python of an environment with exactly the packages `needs`.
 
-    pip installs the packages. If `builder` is given, the packages are built with those of
-    `builder`.
+    The environment is created if it does not exist yet, and pip installs the packages. If `builder`
+    is given, these packages are installed first, and pip builds `needs` with them.
     """
     python = folder / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -464,10 +465,10 @@ def ensure_environment(folder: Path, needs: Sequence[str], *, builder: Sequence[
 
 
 def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) -> Sequence[Path]:
-    """Returns the paths of jars named `group:artifact:version`, after fetching missing ones.
+    """Fetches the jars named `group:artifact:version` that are missing, and returns all paths.
 
-    Ivy, which is part of pyspark, fetches the jars. With `transitive`, also fetches their
-    dependencies.
+    Ivy, which is part of pyspark, fetches the jars. With `transitive`, their dependencies are
+    fetched too.
     """
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
 
@@ -504,7 +505,11 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
 
 
 def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
-    """Makes a folder by `make`, unless it is complete and was made from the same list `of`."""
+    """Creates a folder by calling `make`, unless the folder is complete.
+
+    `of` lists the content of the folder. If the folder was made from another list, it is made
+    again.
+    """
     stamp, made_of = folder / ".made-of", hashlib.sha256("\n".join(of).encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text(encoding="utf-8") == made_of):
         shutil.rmtree(folder, ignore_errors=True)
@@ -514,7 +519,7 @@ def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> N
 
 
 def run(command: Sequence[str]) -> None:
-    """Runs a step of a set-up.
+    """Runs a step of the setup of a rival.
 
     Raises NotThereError, with the step's last line of output, if the step fails or takes too long.
     """

@@ -1,8 +1,8 @@
 """The finished rounds, in one file for all cells. A finished round is not run again.
 
-A run is one cell at one size with one state of the code: after a change of any of the bench's or
-Kappa's files, new rounds belong to another run. Figures never combine rounds of two runs. The file
-is replaced after each round, so an interrupted bench continues where it stopped.
+A run is one cell at one size with one state of the code. After a change of any file of the bench or
+of Kappa, new rounds belong to another run. Figures never combine rounds of two runs. The file is
+replaced after each round, so an interrupted bench continues where it stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
 
     def is_of(self, cell: Cell, code: str) -> bool:
-        """Returns True if the run is for this cell, its size and this code."""
+        """Returns True if the run belongs to this cell, with the same size and the same code."""
         return (self.cell, self.task, self.events, self.keys, self.code) == (
             cell.name,
             cell.task,
@@ -49,7 +49,8 @@ class Run:
         """Yields the rounds to run, as (number, rival), with the rivals in turns (A-B-A-B).
 
         If a round was interrupted, all its rivals run again, because a ratio compares measurements
-        that follow each other. A rival that failed, or gave a wrong result, is not repeated.
+        that follow each other. If a rival failed or returned a wrong result, its run is not
+        repeated.
         """
         done = {(each.number, each.rival) for each in self.rounds}
         for number in range(1, rounds + 1):
@@ -67,7 +68,7 @@ class Runs:
     """All runs in the file, the newest last."""
 
     def __init__(self, file: Path) -> None:
-        """Reads the file, if it exists."""
+        """Reads the file if it exists. Otherwise there are no runs."""
         self._file = file
         self.all: list[Run] = _parsed(file) if file.exists() else []
 
@@ -88,7 +89,7 @@ class Runs:
         return next((run for run in self.all if run.is_of(cell, code)), None)
 
     def save(self) -> None:
-        """Writes the file, replacing the earlier file as a whole."""
+        """Writes all runs to the file. An earlier file is replaced as a whole."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         written = self._file.with_suffix(".new")
         written.write_text(

@@ -39,9 +39,9 @@ _HEADINGS = (
 class Report:
     """The result of a cell without rivals.
 
-    `line` is a summary in one line, `measured` has all measurements, and `page` is a section of a
-    document in Markdown. `python bench` writes the measurements as JSON, and adds the load average
-    before the cell.
+    `line` is a summary in one line, `measured` contains all measurements, and `page` is a section
+    of a document in Markdown. `python bench` writes the measurements as JSON, together with the
+    load average before the cell.
     """
 
     line: str
@@ -67,7 +67,7 @@ def spread_of(values: Sequence[float], form: str) -> str:
 
 
 def told(run: Run, rivals: Sequence[str]) -> tuple[Figure, ...]:
-    """Returns the figures of the rivals that have run or are missing, in the order of `rivals`."""
+    """Returns the figures of the rivals that were run or are missing, in the order of `rivals`."""
     asked = {each.rival for each in run.rounds} | set(run.missing)
     return figures(run.rounds, [rival for rival in rivals if rival in asked], run.missing)
 
@@ -83,7 +83,7 @@ def load(run: Run) -> Spread | None:
 
 
 def footing(run: Run, cores: int) -> str:
-    """Returns a text with the conditions under which the figures were measured."""
+    """Returns the conditions of the figures as text: machine, cores, load, code, and time."""
     before = load(run)
     busy = (
         ""
@@ -99,7 +99,7 @@ def footing(run: Run, cores: int) -> str:
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns the cells of the table: a row per rival, with a cell per heading."""
+    """Returns the rows of the table: one row per rival, with one cell per heading."""
     return [_row(figure) for figure in found]
 
 
@@ -116,7 +116,7 @@ def grid(run: Run, found: Sequence[Figure], cores: int) -> Grid:
 
 
 def refusals(found: Sequence[Figure]) -> list[str]:
-    """Returns the reasons why rivals lack figures or rounds."""
+    """Returns a line for each rival that lacks figures or rounds, with the reason."""
     return [f"{figure.rival}: {figure.refused}" for figure in found if figure.refused is not None]
 
 
@@ -128,7 +128,7 @@ def page(run: Run, found: Sequence[Figure], cores: int) -> str:
 
 
 def versions(run: Run) -> str:
-    """Returns a text with each rival's versions."""
+    """Returns one line with the versions of each rival's packages."""
     told = (
         f"{rival}: {', '.join(f'{name} {number}' for name, number in each.items())}"
         for rival, each in sorted(run.versions.items())
@@ -137,7 +137,7 @@ def versions(run: Run) -> str:
 
 
 def per_core(found: Sequence[Figure], cores: int) -> list[str]:
-    """Returns a line per rival with its warm events per second and core."""
+    """Returns a line per rival with its warm events per second, divided by the number of cores."""
     return [
         f"{figure.rival}: {figure.warm.median / cores:,.0f} events a second per core, warm"
         for figure in found
@@ -176,7 +176,7 @@ def _spread(spread: Spread | None, form: str) -> str:
 def placed(document: str, cell: str, section: str) -> str:
     """Returns the document with the new `section` between the marks of the cell.
 
-    Raises ValueError if the document does not have the marks.
+    Raises ValueError if the document does not contain the marks.
     """
     begin, end = f"<!-- bench:{cell} -->", f"<!-- /bench:{cell} -->"
     before, found, rest = document.partition(begin)

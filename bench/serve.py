@@ -1,13 +1,13 @@
-"""Queries over HTTP and by Postgres clients in a closed loop, compared with DuckDB and PostgreSQL.
+"""Measures queries over HTTP and by Postgres clients, compared with DuckDB and PostgreSQL.
 
     python bench --cell serve
 
 The whole platform runs as users run it. One pipeline folds 1,000 events a second during the whole
 measurement, so its frontier advances. Another pipeline has three tables, with 300,000 rows, with a
-million rows, and with as many rows as there are events. 1, 4 and 16 clients run two queries: one
-reads the row of a random key, the other is a group by over the million rows. The same queries are
-run with DuckDB on the same files. If PostgreSQL is installed, they are also run on a copy of the
-tables with an index. All servers must give the same rows.
+million rows, and with as many rows as there are events. 1, 4 and 16 clients run two queries in a
+closed loop: one query reads the row of a random key, the other is a group by over the million rows.
+The same queries are run with DuckDB on the same files. If PostgreSQL is installed, they are also
+run on a copy of the tables with an index. All servers must return the same rows.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ _GROUPED = "select k % 100 as part, sum(total)::bigint as total from million gro
 class Loop:
     """The measurements of one closed loop: server, query, number of clients, latencies in seconds.
 
-    `who` is `kappa` for HTTP, and `wire` for Kappa's server for Postgres clients. `cpu` is the CPU
-    time per answer in seconds, summed over all processes that answer, or None if it is not known.
+    `who` is the server: `kappa` for HTTP, `wire` for Kappa's server for Postgres clients, and
+    `duckdb` or `postgres` for comparison. `cpu` is the CPU time per answer in seconds, summed over
+    all processes that answer, or None if it is not known.
     """
 
     who: str
@@ -91,7 +92,7 @@ class Loop:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Measures all closed loops. Returns None if the servers gave different rows."""
+    """Measures all closed loops. Returns None if the servers returned different rows."""
     sizes = {
         "small": min(300_000, events),
         "million": min(1_000_000, events),
@@ -141,7 +142,7 @@ def _serve_facts(platform: Platform, sizes: Mapping[str, int]) -> None:
 
 
 def _views_of(platform: Platform, sizes: Mapping[str, int]) -> str:
-    """Returns the statements that create DuckDB's views over the served files."""
+    """Returns SQL statements that create views in DuckDB over the served files."""
     build = fold_records(Journal(platform.store).after(0)).serving["facts"]
     newest = Frontiers(platform.store, build).newest()
     assert newest is not None
@@ -150,7 +151,7 @@ def _views_of(platform: Platform, sizes: Mapping[str, int]) -> str:
 
 
 def _difference(url: str, dsn: str, views: str, pg: Path | None, sizes: Mapping[str, int]) -> str:
-    """Compares some rows of all servers. Returns "" if they are equal."""
+    """Compares some rows of all servers. Returns a text with the difference, or ""."""
     with duckdb.connect() as duck:
         duck.execute(views)
         for name, rows in sizes.items():
@@ -255,9 +256,9 @@ def _server_cpu(platform: Platform) -> float:
 
 @contextmanager
 def _postgres(views: str, sizes: Mapping[str, int]) -> Iterator[Path | None]:
-    """Runs PostgreSQL with copies of the tables. Yields the folder of its socket.
+    """Runs PostgreSQL with copies of the tables during the block. Yields the folder of its socket.
 
-    Yields None if this machine does not have PostgreSQL.
+    Yields None if PostgreSQL is not installed on this machine.
     """
     tools = [shutil.which(each) for each in ("initdb", "postgres", "psql", "pgbench")]
     if not all(tools):

@@ -1,11 +1,11 @@
-"""A short replay as a user experiences it: from a command to the served rows.
+"""Measures a short replay as a user experiences it: from a command to the served rows.
 
     python bench --cell short
 
-A platform with the default settings gets a million small records. A pipeline with three tables is
-deployed, then replayed unchanged, and then deployed with a correction. Each command is timed from
-its start to its end, when the new build serves. The served rows must equal DuckDB's result over the
-events.
+A million small records are sent to a platform with the default settings. A pipeline with three
+tables is deployed, then replayed unchanged, and then deployed with a correction. Each command is
+timed from its start to its end, when the new build serves. The served rows must equal DuckDB's
+result over the events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The start of a job: from the start of its process to its first committed slice.
+"""Measures the start of a job: from the start of its process to its first committed slice.
 
     python bench --cell startup
 
@@ -40,7 +40,7 @@ _NAP_SECONDS = 0.01
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures the start of a job and of an empty JVM in `rounds` rounds.
+    """Measures the cell, and returns its report.
 
     Returns None if a result differs from the oracle's.
     """
@@ -78,7 +78,7 @@ def main(home: Path, rounds: int) -> Report | None:
 
 
 def _parts(folder: Path) -> Mapping[str, float]:
-    """Measures the seconds of each step of a job's start, by the name of the step.
+    """Runs the steps of a job's start, and returns the seconds of each step by name.
 
     The program that runs the steps ends in the middle of a stream, so Spark prints errors. These
     errors are ignored.

@@ -1,4 +1,4 @@
-"""The cost of a slice and of reads, by the size of the table and the number of touched keys.
+"""Measures slices and reads by the size of the table and the number of touched keys.
 
     python bench --cell tables
 
@@ -80,9 +80,9 @@ class Cost:
     """The cost for one table size and number of touched keys.
 
     `waiting`, `waiting_most` and `at_once` are seconds per slice. `waiting` is the median and
-    `waiting_most` the maximum with recent rows; `at_once` is the median with a merge in each slice.
-    `reads` contains, for each read, its time with recent rows divided by its time on the drained
-    table.
+    `waiting_most` the maximum if contributions wait as recent rows; `at_once` is the median if each
+    slice is merged at once. `reads` maps each read to its time with recent rows, divided by its
+    time on the drained table.
     """
 
     rows: int
@@ -95,7 +95,7 @@ class Cost:
 
 
 def main(home: Path, rounds: int) -> Report | None:
-    """Measures each size with `rounds` slices. Returns None if a table had wrong rows."""
+    """Measures each size with `rounds` slices. Returns None if a table contains wrong rows."""
     costs = list[Cost]()
     for rows in ROWS:
         for touched in TOUCHED:
@@ -194,7 +194,7 @@ def _writer(store: Store, merging: Merging) -> TableWriter:
 
 
 class _Commits:
-    """Commits slices to a table. Each call commits one slice and returns its seconds."""
+    """Commits slices to a table. A call commits one slice and returns the seconds it took."""
 
     def __init__(self, writer: TableWriter, oracle: duckdb.DuckDBPyConnection) -> None:
         self._writer = writer
@@ -232,7 +232,7 @@ def _read(
 ) -> dict[str, float] | None:
     """Returns the time of each read with recent rows divided by its time on the drained table.
 
-    Each value is the median over the rounds. Returns None if a read gives other rows than the
+    Each value is the median over the rounds. Returns None if a read returns other rows than the
     oracle.
     """
     with open_reader(None, served=True) as reader:

@@ -1,9 +1,9 @@
-"""The cost that a maintained view adds to a slice, if the view is computed by touched keys.
+"""Measures the cost that a maintained view adds to a slice, if it is computed by touched keys.
 
 This is a part of the cell `views`. Slices are committed as a job commits them, but without a topic
-and without Spark, to a table of bids and to a table of their auctions. A view has the winning bid
-of each auction. Bids go to auctions that were opened recently, as in a live stream, or to random
-auctions. At the end, the view must have the rows that DuckDB computes from all bids.
+and without Spark, to a table of bids and to a table of their auctions. A view computes the winning
+bid of each auction. Bids are on auctions that were opened recently, as in a live stream, or on
+random auctions. At the end, the view must contain the rows that DuckDB computes from all bids.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ _ORACLE = f"""
 def seconds_added(home: Path, rows: int) -> Mapping[str, Sequence[float]] | None:
     """Measures the seconds that the view adds to slices over tables of `rows` rows.
 
-    Returns the seconds for slices with bids on recently opened auctions (`open`), and for slices
-    with bids on random auctions (`any`). Returns None if the view's rows differ from the oracle's
-    at the end.
+    The key `open` of the result is for slices with bids on recently opened auctions, and `any` for
+    slices with bids on random auctions. Returns None if the view's rows differ from the oracle's at
+    the end.
     """
     folder = home / "touched"
     shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +114,7 @@ _BIRTH = Birth(_BUILD, "bench", "v", {}, 1, {}, "", (), _BIRTHS, {}, {}, {}, "",
 
 
 class _Build:
-    """Two tables and a view over them, with a copy of all committed rows for the oracle."""
+    """Two tables and a view over them. All committed rows are also inserted into the oracle."""
 
     def __init__(self, store: Store, oracle: duckdb.DuckDBPyConnection) -> None:
         engine = EngineSettings()
@@ -135,7 +135,7 @@ class _Build:
         self._end = 0
 
     def fill(self, rows: int) -> None:
-        """Fills both tables with the oracle's first rows, and computes the view as a whole."""
+        """Fills both tables with the rows in the oracle, and computes the view as a whole."""
         auctions = self._writers["auctions"].stored
         for first in range(0, rows, _FILLED_AT_ONCE):
             count = min(_FILLED_AT_ONCE, rows - first)
@@ -181,7 +181,7 @@ class _Build:
     def differences(self) -> int:
         """Closes the view and the tables. Returns the number of rows that differ.
 
-        A row differs if only the view or only the oracle has it.
+        A row differs if only the view or only the oracle contains it.
         """
         self._views.close()
         for writer in self._writers.values():

@@ -1,4 +1,4 @@
-"""The cost of maintained views: for a slice, for the freshness of answers, and for a replay.
+"""Measures the cost of maintained views: for a slice, for freshness, and for a replay.
 
     python bench --cell views
 
@@ -41,10 +41,10 @@ _REPLAYED = ("auctions", "q4")
 class Added:
     """All measurements of the cell, in seconds.
 
-    `slices` has the seconds that the view adds to each slice over tables of `rows` rows, by the
-    kind of auctions that get bids (`open` or `any`). `fresh` has the medians of freshness, and
-    `replays` has the durations of replays of `events` events; both are by task, with an element per
-    round.
+    `slices` contains the seconds that the view adds to each slice over tables of `rows` rows, by
+    the kind of auctions that get bids (`open` or `any`). `fresh` contains the medians of freshness,
+    and `replays` contains the durations of replays of `events` events; both are by task, with an
+    element per round.
     """
 
     rows: int
@@ -57,8 +57,8 @@ class Added:
 def main(home: Path, events: int) -> Report | None:
     """Measures slices, freshness and replays.
 
-    The tables under the slices have two rows for each of the `events` events. Returns None if rows
-    differ from the oracle's.
+    The tables under the slices have two rows for each of the `events` events. Returns None if any
+    rows differ from the oracle's.
     """
     ensure_enough(events)
     if (slices := seconds_added(home, 2 * events)) is None:

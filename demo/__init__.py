@@ -4,7 +4,7 @@ The demo runs Kappa's commands as a user does, and does not import them. Its fol
 in which to read them:
 
 - processes: the commands and child processes of a run, and all their descendants
-- producer: the events, the process that sends them, and its record of what it has sent
+- producer: the events, the process that sends them, and its record of the sent events
 - cluster: the servers of `make cluster`
 - judgement: the reader, the oracle, freshness, and the findings
 

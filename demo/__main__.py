@@ -1,6 +1,6 @@
-"""The program `python -m demo`: runs the story with its own broker and project.
+"""The program `python -m demo`: runs the story with a separate broker and project.
 
-The exit code is 0 only if all findings held.
+The exit code is 0 only if all conditions of the story's findings were met.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLUSTER_RATE, _CLUSTER_FLIGHTS = 30.0, 60_000
 
 
 def main() -> int:
-    """Parses the arguments and runs the story. The exit code is 0 if all findings held.
+    """Parses the arguments and runs the story. The exit code is 0 if all conditions were met.
 
     After a failure, or with --keep, the folder of the run is kept.
     """
@@ -96,7 +96,7 @@ def main() -> int:
 def _forget_settings() -> None:
     """Removes the user's settings from the environment, except the settings of the jars.
 
-    Otherwise, they would replace the demo's own settings.
+    Otherwise, the user's settings would override the settings of the demo.
     """
     for name in [
         name

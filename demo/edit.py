@@ -1,4 +1,4 @@
-"""The change of `pipelines/flights.py` from version 1 to version 2, as a user would edit it. Pure.
+"""Changes `pipelines/flights.py` from version 1 to version 2, as a user would edit it. Pure.
 
 The change is applied to a copy of the project, never to the repository.
 """
@@ -61,7 +61,7 @@ def edited(version_1: str) -> str:
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """Returns the difference in the form of `diff -u`, without the two header lines."""
+    """Returns the difference of two texts in the form of `diff -u`, without the header lines."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), name, name, lineterm="", n=0
     )

@@ -1,4 +1,4 @@
-"""The measurements of a run: replay, deploy, freshness, CPU time of a query, memory, load."""
+"""Measures a run: replay, deploy, freshness, CPU time of a query, memory, and load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.state.store import Store
 
 
 class Measures:
-    """Collects the measurements that the story makes during its acts."""
+    """Stores the measurements that the story makes during its acts, and prints them."""
 
     def __init__(self) -> None:
         """Creates an object without measurements."""
@@ -29,14 +29,14 @@ class Measures:
 
     @contextmanager
     def window(self, name: str) -> Iterator[None]:
-        """Stores when the block begins and when it ends, under the name `rest` or `replay`."""
+        """Stores when the block begins and when it ends. `name` is `rest` or `replay`."""
         begun = monotonic()
         yield
         self._windows[name] = (begun, monotonic())
 
     @contextmanager
     def query(self) -> Iterator[None]:
-        """Stores the CPU time of the process that the block runs for a query."""
+        """Stores the CPU time of the child processes that run during the block, for a query."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -47,8 +47,8 @@ class Measures:
     def show(self, screen: Screen, store: Store, records: Path, watch: Watch) -> None:
         """Prints all measurements.
 
-        `records` is the folder with the producer's ledger and the reader's log, and `watch` has the
-        memory and the progress of the replay.
+        `records` is the folder with the producer's ledger and the reader's log. `watch` recorded
+        the memory of the run and the progress of the replay.
         """
         screen.heading("Measured on this machine")
         build = current_state(store).serving[PIPELINE]

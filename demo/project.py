@@ -1,4 +1,4 @@
-"""The project of a run: its folder, its files, and the environment of all processes."""
+"""Creates the project of a run: its folder, its files, and the environment of all processes."""
 
 from __future__ import annotations
 

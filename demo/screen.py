@@ -1,4 +1,4 @@
-"""The story's screen: headings, sentences, a live line during waits, and the findings."""
+"""Prints the output of the story: headings, sentences, a live line during waits, findings."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Screen:
     def wait(
         self, until: Callable[[], bool], line: Callable[[], str], *, patience_seconds: float
     ) -> bool:
-        """Displays `line`, and updates it, until `until` returns True.
+        """Displays a line, and updates it, until `until` returns True.
 
-        `line` returns the text to display. Returns False if this takes longer than
+        `line` returns the text to display. Returns False if `until` has not returned True after
         `patience_seconds`.
         """
         deadline = time.monotonic() + patience_seconds
@@ -79,7 +79,7 @@ class Screen:
         return True
 
     def findings(self, findings: Sequence[Finding]) -> None:
-        """Prints the findings: whether each condition held."""
+        """Prints the findings: each condition, whether it was met, and the observation."""
         for finding in findings:
             mark = "[green]yes[/green]" if finding.held else "[bold red]NO [/bold red]"
             self.console.print(

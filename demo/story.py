@@ -1,7 +1,8 @@
 """The story of the demo, act by act: the events, a version, a replayed change, a switch, an undo.
 
 Every `kappa` command is run as a user types it. Meanwhile the witnesses run (witnesses.py). At the
-end, the witnesses' records are compared with the platform, and measures.py prints the measurements.
+end, the records of the witnesses are compared with the tables of the platform, and measures.py
+prints the measurements.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ _GONE_SECONDS = 20.0
 class Wishes:
     """The options of the story: events per second, and the number of first flights.
 
-    If `flights` is None, all flights are sent first. With `on_cluster`, the story runs on a
-    cluster. With `in_bucket`, the root is in a bucket, and otherwise in a folder.
+    If `flights` is None, all flights of 2013 are sent first. With `on_cluster`, the story runs on a
+    cluster. With `in_bucket`, the root is in a bucket, otherwise in a folder.
     """
 
     rate: float
@@ -270,7 +271,7 @@ class Story:
         return findings
 
     def _builds(self) -> dict[int, str]:
-        """Returns the build of each version at the end of the story."""
+        """Maps versions 1 and 2 of the pipeline to their builds at the end of the story."""
         state = current_state(self._store)
         return {2: state.serving[PIPELINE], 1: state.idle[PIPELINE]}
 

@@ -1,7 +1,7 @@
-"""The witnesses: a producer and a reader, which run until the story ends and record their actions.
+"""The witnesses: a producer and a reader that run until the story ends and record their actions.
 
 Each witness is a separate process. At the end, the story compares the witnesses' records with the
-platform.
+tables of the platform.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Witnesses:
     ) -> None:
         """Prepares the witnesses without starting them.
 
-        They write their records and logs to the folder `project.records`.
+        The witnesses write their records and logs to the folder `project.records`.
         """
         self._screen = screen
         self._store = store
@@ -64,7 +64,7 @@ class Witnesses:
     def wait_for_the_load(self) -> None:
         """Waits until the first events are acknowledged.
 
-        Raises KappaError if this takes too long.
+        Raises KappaError if this takes longer than five minutes.
         """
         self._feed.wait_until_it_speaks(_LOAD_SECONDS)
         loaded = self._screen.wait(
@@ -83,7 +83,7 @@ class Witnesses:
 
     @property
     def produced(self) -> Progress:
-        """Returns the producer's progress. After `finish_producer`, it is the final progress."""
+        """Returns the producer's last progress, which is final after `finish_producer`."""
         return self._produced or Progress(**(self._feed.last or {}))
 
     def pause(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ class Witnesses:
 
 
 def folded(store: Store, build: str) -> Offsets:
-    """Returns the offsets of a build's newest frontier, or none if it has no frontier."""
+    """Returns the offsets of a build's newest frontier, or empty offsets without a frontier."""
     newest = Frontiers(store, build).newest()
     return Offsets() if newest is None else newest.offsets
 

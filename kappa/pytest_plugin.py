@@ -1,4 +1,4 @@
-"""A pytest plugin: tests import the project's pipelines, and share one Spark session.
+"""A pytest plugin: tests can import the project's pipelines, and share one Spark session.
 
 If Kappa is installed, pytest finds the plugin without configuration. A test file requests the Spark
 session with this line:
@@ -17,8 +17,8 @@ import pytest
 def pytest_configure(config: pytest.Config) -> None:
     """Adds the project's folder to `sys.path`, so that tests can import `pipelines.web`.
 
-    The project's folder is pytest's root folder, or the nearest folder above it, that contains
-    `kappa.toml`. Without such a folder, does nothing.
+    The project's folder is pytest's root folder if it contains `kappa.toml`, otherwise the nearest
+    folder above that contains `kappa.toml`. If there is no such folder, does nothing.
     """
     root = config.rootpath
     for folder in (root, *root.parents):
@@ -31,9 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def warm_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Keeps one Spark session open, for all calls of the functions in kappa/testing.py.
+    """Keeps one Spark session open until the last test has ended.
 
-    The session ends after the last test.
+    All calls of the functions in kappa/testing.py use this session.
     """
     # A run without tests on Spark does not wait for this import.
     from kappa.engine.children.rehearsal import local_session  # noqa: PLC0415

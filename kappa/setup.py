@@ -1,4 +1,4 @@
-"""The preparation of a machine for the first run: Java, jars, class archives, compiled loops.
+"""Prepares a machine for the first run of Kappa: Java, jars, class archives, compiled loops.
 
 Run `python -m kappa.setup` in any folder. In a project, the settings in `[jars]` name the source of
 the jars. The first run takes a minute or two, and later runs take some seconds.
@@ -24,11 +24,11 @@ from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
-    """Prepares this machine: finds Java, and makes the jars, class archives and compiled loops.
+    """Prepares this machine: finds Java, and creates the jars, class archives and compiled loops.
 
-    With `for_bucket`, also gets the jars for a root in a bucket. Returns the jars. Raises
-    KappaError if a step fails. If only the class archives cannot be made, prints the error on
-    `console` and continues, since the archives are optional.
+    With `for_bucket`, also fetches the jars for a root in a bucket. Returns the jars. Raises
+    KappaError if a step fails. The class archives are optional: if creating them fails, prints the
+    error on `console` and continues.
     """
     java = find_java()
     jars = ensure_jars(
@@ -64,7 +64,7 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
 
 @contextlib.contextmanager
 def _waiting(console: Console, what: str) -> Iterator[None]:
-    """Shows the name of a step: on a terminal while the step runs, otherwise as a line of text."""
+    """Shows the name of a step: while the step runs on a terminal, otherwise as a line of text."""
     if not console.is_terminal:
         console.print(what)
     with console.status(what):
@@ -72,7 +72,7 @@ def _waiting(console: Console, what: str) -> Iterator[None]:
 
 
 def main() -> int:
-    """Runs the setup with output on stderr, and returns the exit code."""
+    """Prepares this machine, prints the progress to stderr, and returns the exit code."""
     console = Console(stderr=True)
     try:
         settings = load_settings_anywhere(Path.cwd())

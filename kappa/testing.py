@@ -62,10 +62,10 @@ Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
 def _short(check: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a check, so that pytest shows the test's line and the error, but no inner frame.
+    """Decorates a check, so that pytest shows the test's line and the error, but no inner frames.
 
-    If a maintained view has several rows with one key, the error's hint also says that events in a
-    test need distinct ids.
+    If a maintained view has several rows with the same key, a sentence is added to the error's
+    hint: the events of a test need distinct ids.
     """
 
     @wraps(check)

@@ -1,7 +1,7 @@
 """Network servers, for readers of the served tables and for programs that send events.
 
-This package does not depend on replay or the engine, and writes no tables. It reads from the
-journal the builds that serve. Read its packages in this order:
+This package does not depend on replay or the engine, and writes no tables. It reads the journal to
+find the builds that serve. Read its packages in this order:
 
     access     the clients on the network, and their rights
     query      SQL over exactly the files of a pinned snapshot

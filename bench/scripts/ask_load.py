@@ -1,12 +1,12 @@
-"""Clients of a server in a closed loop: each sends its next query when it has its answer.
+"""Runs clients of a server in a closed loop: each sends its next query after receiving an answer.
 
     python ask_load.py WAY TARGET CLIENTS SECONDS KEYS SQL
 
 WAY is `kappa` (TARGET is the URL of the server), `wire` (TARGET is the connection string of the
-server for Postgres clients, which prepare their statement) or `duckdb` (TARGET is a statement that
-creates the views). `{key}` in SQL is replaced by a random key below KEYS. The measurement begins
-after one second. Prints JSON: the number of answers, the seconds, the p50 and p99 of the latencies,
-the CPU seconds of this process, and the first errors.
+server for Postgres clients; the clients prepare their statement) or `duckdb` (TARGET is a statement
+that creates the views). `{key}` in SQL is replaced by a random key below KEYS. The measurement
+begins after one second. Prints JSON: the number of answers, the seconds, the p50 and p99 of the
+latencies, the CPU seconds of this process, and the first errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARM_SECONDS = 1.0
 
 
 def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that creates a client of Kappa's HTTP server, with its own connection."""
+    """Returns a function that connects a new client to Kappa's HTTP server."""
 
     def connect() -> Callable[[str, int], object]:
         place = urlsplit(url)
@@ -45,7 +45,7 @@ def kappa_asker(url: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that creates a Postgres client.
+    """Returns a function that connects a new Postgres client.
 
     The client prepares its statement, and sends the key as a parameter.
     """
@@ -66,7 +66,7 @@ def wire_asker(dsn: str) -> Callable[[], Callable[[str, int], object]]:
 
 
 def duckdb_asker(views: str) -> Callable[[], Callable[[str, int], object]]:
-    """Returns a function that creates a connection to a DuckDB database in this process."""
+    """Creates a DuckDB database in this process, and returns a function that connects to it."""
     import duckdb  # the client of Kappa needs none
 
     database = duckdb.connect()

@@ -1,9 +1,9 @@
-"""Clients of a collector: persistent connections, each with one open request at a time.
+"""Runs clients of a collector: persistent connections, each with one open request at a time.
 
     python collect_load.py PORT TOPIC PID NAME CONNECTIONS EVENTS SECONDS LEDGER.parquet
 
 A request contains one event, or EVENTS events with one per line. If EVENTS is 0, a request is `GET
-/healthz`. LEDGER.parquet gets each acknowledged event with its partition and offset. The
+/healthz`. Each acknowledged event is written to LEDGER.parquet with its partition and offset. The
 measurement begins after one second and lasts SECONDS. Prints JSON: the events, the seconds, the CPU
 seconds of the process PID, the p50 and p99 of the latencies of requests, and the first refused
 answers.
@@ -39,7 +39,7 @@ EVENT = (
 
 
 class Load:
-    """The counters, answers and settings that all connections share."""
+    """The settings, the counters and the received answers that all connections share."""
 
     def __init__(self, topic: str, name: str, events: int) -> None:
         self.topic, self.name, self.events = topic, name, events
@@ -64,7 +64,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, which sends its next request when it has received the last answer."""
+    """One connection. It sends its next request after receiving the answer to the previous one."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -132,7 +132,7 @@ async def run(load: Load, port: int, pid: int, connections: int, seconds: float)
 
 
 def places(load: Load) -> pa.Table:
-    """Returns each acknowledged event with its partition and offset."""
+    """Returns a table of all acknowledged events, with the partition and offset of each."""
     rows: list[tuple[str, int, int]] = []
     for number, body, _ in load.answered if load.events else ():
         found = msgspec.json.decode(body)

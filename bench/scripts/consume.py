@@ -1,4 +1,4 @@
-"""The upper limit for Python: a confluent_kafka consumer that reads only the lengths of values.
+"""Measures the upper limit for Python: a confluent_kafka consumer that reads only value lengths.
 
     python consume.py BOOTSTRAP TOPIC FOLDER
 

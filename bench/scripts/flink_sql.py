@@ -2,10 +2,10 @@
 
     python flink_sql.py BOOTSTRAP TOPIC FOLDER CONNECTOR_JAR CORES TASK TABLE [INTO_TOPIC | tail]
 
-In batch mode, writes lines of JSON into `FOLDER/TABLE/`. With INTO_TOPIC, streams in mini-batches
-into that topic, the newest row per key. As a `tail`, appends rows with their place in the topic to
-files, with a checkpoint per second, until it is killed. The options (object reuse, large fetches)
-are the fastest that were found here.
+In batch mode, writes lines of JSON into `FOLDER/TABLE/`. With INTO_TOPIC, runs as a stream in
+mini-batches, and writes the newest row per key to that topic. As a `tail`, appends rows with their
+partition and offset in the topic to files, with a checkpoint per second, until the process is
+killed. The options (object reuse, large fetches) are the fastest that were found here.
 https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/kafka/
 """
 

@@ -2,11 +2,11 @@
 
     python flood.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE LEDGER
 
-The bids are generated in advance and sent repeatedly, in batches, so that the producer leaves the
-cores to the other processes. The script is the topic's only producer, so it knows each record's
-offset by counting. Writes LEDGER, a Parquet file with (partition, offset, sent_at) for each tenth
-event. `sent_at` is in seconds of the clock that all processes of a machine share. The script adds
-the bench's folder to its module path.
+The bids are generated in advance and sent repeatedly, in batches, so that the producer needs little
+CPU time. The script is the topic's only producer, so it determines each record's offset by
+counting. Writes LEDGER, a Parquet file with (partition, offset, sent_at) for each tenth event.
+`sent_at` is in seconds of the clock that all processes of a machine share. The script adds the
+bench's folder to its module path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that runs a build's job until the build has folded its topics up to given offsets.
+"""Runs a build's job until the build has folded its topics up to given offsets.
 
     python fold_log.py OFFSETS --project PROJECT --root ROOT --build BUILD [the job's other options]
 

@@ -2,10 +2,10 @@
 
     python paced.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE LEDGER
 
-The script chooses the partition of each bid. The script is the topic's only producer, so it knows
-each record's offset by counting. Writes LEDGER, a Parquet file with (partition, offset, sent_at);
-`sent_at` is in seconds of the clock that all processes of a machine share. The script adds the
-bench's folder to its module path.
+The script chooses the partition of each bid. The script is the topic's only producer, so it
+determines each record's offset by counting. Writes LEDGER, a Parquet file with (partition, offset,
+sent_at); `sent_at` is in seconds of the clock that all processes of a machine share. The script
+adds the bench's folder to its module path.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python pathway_script.py BOOTSTRAP TOPIC FOLDER
 
-Uses as many threads as the environment variable PATHWAY_THREADS says, and writes
-`FOLDER/totals.csv`. https://pathway.com/developers/api-docs/pathway-io/kafka
+The environment variable PATHWAY_THREADS is the number of threads. Writes `FOLDER/totals.csv`.
+https://pathway.com/developers/api-docs/pathway-io/kafka
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python polars_script.py BOOTSTRAP TOPIC FOLDER TASK TABLE
 
-A second thread decodes and aggregates. All rows of the table are kept in memory and written once,
+A second thread decodes and aggregates. All rows of the table stay in memory, and are written once
 at the end. Writes `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`.
 """
 

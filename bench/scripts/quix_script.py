@@ -2,9 +2,9 @@
 
     python quix_script.py BOOTSTRAP TOPIC FOLDER
 
-Exits after it has read as many messages as the topic has, and writes `FOLDER/totals.csv` and
-`FOLDER/warm.json`. The final rows are taken from a dict that is kept in addition to the state. So
-no sink writes rows before the end, which is an advantage for Quix.
+Reads as many messages as the topic contains, writes `FOLDER/totals.csv` and `FOLDER/warm.json`, and
+exits. The final rows come from a dict that is kept in addition to the state. So no sink writes rows
+before the end, which is an advantage for Quix.
 https://quix.io/docs/quix-streams/advanced/stateful-processing.html
 """
 

@@ -3,10 +3,11 @@
     python spark_script.py BOOTSTRAP TOPIC FOLDER JARS MEMORY BATCH TASK TABLE [tail]
 
 Uses readStream, from_json, and foreachBatch with a MERGE or an append; a transaction id ensures
-that each batch is written exactly once. BATCH is `maxOffsetsPerTrigger`; 0 means one batch for
-everything. Writes `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`. As a `tail`, runs until it is
-killed, and writes a line of JSON per batch to `FOLDER/answers.jsonl`: the offsets in the table, and
-the time. https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+that each batch is written exactly once. BATCH is `maxOffsetsPerTrigger`; 0 means one batch for all
+records. Writes `FOLDER/TABLE` (Delta) and `FOLDER/warm.json`. As a `tail`, runs until it is killed,
+and writes a line of JSON per batch to `FOLDER/answers.jsonl`: the time, and the offsets that the
+table contains then.
+https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
 
@@ -78,7 +79,7 @@ table.execute()
 
 
 def folded(rows: DataFrame) -> DataFrame:
-    """Returns the rows that a batch contributes to the table."""
+    """Returns the rows that a batch adds to the table or merges into it."""
     match task:
         case "projection":
             return rows.selectExpr(
@@ -106,7 +107,7 @@ def folded(rows: DataFrame) -> DataFrame:
 
 
 def offsets_of(batch: Path) -> dict[str, int]:
-    """Returns the end of a batch per partition, from its file in the checkpoint."""
+    """Returns the end offset of a batch per partition, from the batch's file in the checkpoint."""
     ends: dict[str, int] = json.loads(batch.read_text(encoding="utf-8").splitlines()[-1])[topic]
     return ends
 

@@ -1,8 +1,8 @@
-"""The steps of a tail's start, one after the other: `python start_parts.py FOLDER`.
+"""Measures the steps of a tail's start, one after the other: `python start_parts.py FOLDER`.
 
 Prints the seconds of each step as JSON: Python's imports, the search for Java and the jars, the
-start of the Spark session (its JVM has the jars on the class path), and the first and the second
-micro-batch of an empty stream.
+start of the Spark session (with the jars on the class path of its JVM), and the first and the
+second micro-batch of an empty stream.
 """
 
 from __future__ import annotations

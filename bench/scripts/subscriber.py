@@ -2,12 +2,12 @@
 
     python subscriber.py URL TABLE OUT
 
-The subscriber knows the table only by its change sets. For each change set, it writes a line of
-JSON to `OUT.jsonl`: `{"at": seconds, "wall": ..., "begun": ..., "kind": ..., "changes": ...,
-"offsets": {...}}`. `at` is the time at which the whole change set had arrived, by the clock that
-all processes of a machine share. `wall` is the same time in seconds since 1970, and `begun` is the
-time at which the change set began to arrive, also since 1970. The rows are parsed after these times
-are taken. At the end, the subscriber writes the table's rows to `OUT.parquet`.
+The subscriber computes the table's rows only from change sets. For each change set, it writes a
+line of JSON to `OUT.jsonl`: `{"at": seconds, "wall": ..., "begun": ..., "kind": ..., "changes":
+..., "offsets": {...}}`. `at` is the time at which the whole change set had arrived, by the clock
+that all processes of a machine share. `wall` is the same time in seconds since 1970, and `begun` is
+the time at which the change set began to arrive, also since 1970. The rows are parsed after these
+times are taken. At the end, the subscriber writes the table's rows to `OUT.parquet`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A proxy for a server on this machine, which delays everything that a client sends.
+"""A proxy for a server on this machine that delays all bytes that a client sends.
 
     python waits.py PORT SERVER_PORT SECONDS
 

@@ -4,8 +4,8 @@ The tests start the same servers. This package does not depend on the events or 
 modules in this order:
 
 - brokers: three Kafka brokers
-- spark: Spark's master and its workers, isolated from this machine's folders if possible
+- spark: Spark's master and its workers; if possible, some folders are hidden from the workers
 - object_store: the S3 server
-- answering: the check that a server answers over HTTP
+- answering: checks whether a server answers over HTTP
 - servers: all servers together, and the settings of a project that uses them
 """

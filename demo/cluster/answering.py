@@ -1,4 +1,4 @@
-"""A check that a server on this machine answers over HTTP."""
+"""Checks whether a server on this machine answers over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three Kafka brokers on 127.0.0.1, each of which is also a controller and can be killed."""
+"""Three Kafka brokers on 127.0.0.1. Each is also a controller, and each can be killed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Brokers:
         self._running.pop(node).wait()
 
     def stop(self, node: int) -> None:
-        """Shuts a broker down as for a restart, so that other brokers take over its leaderships."""
+        """Shuts a broker down as for a restart: other brokers first take over its leaderships."""
         self._running[node].terminate()
         self._running.pop(node).wait(_PATIENCE_SECONDS)
 

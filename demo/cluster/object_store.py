@@ -1,7 +1,7 @@
-"""An S3 server on 127.0.0.1: versitygw, built with Go once per user.
+"""An S3 server on 127.0.0.1: versitygw, which is built with Go once per user.
 
 When run as a program, this module builds the server and fetches Spark's jars for buckets, so that
-both are ready when somebody needs them.
+the server and the jars are ready before they are first used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NotRunError(Exception):
 
 
 def ensure_versitygw() -> Path:
-    """Returns the path of the versitygw program, after building the program if necessary.
+    """Returns the path of the versitygw program, after building it if necessary.
 
     The build takes two minutes of CPU time. Raises NotRunError if the program cannot be built.
     """
@@ -77,7 +77,7 @@ def ensure_versitygw() -> Path:
 
 @dataclass
 class RunningStore:
-    """A server with one bucket, whose objects are stored in `folder`.
+    """An S3 server with one bucket. The objects of the bucket are stored in `folder`.
 
     Clients need the credentials in `environment`.
     """
@@ -99,8 +99,8 @@ class RunningStore:
     def start(self) -> None:
         """Starts the object store and waits until it answers.
 
-        The object store is killed when this process exits. Raises KappaError if it does not answer
-        in time.
+        The object store is killed when this process exits. Raises KappaError if the object store
+        does not answer in time.
         """
         (self.folder / self.bucket).mkdir(parents=True, exist_ok=True)
         environment = {

@@ -1,4 +1,4 @@
-"""All servers of a cluster on this machine, and the settings of a project that uses them."""
+"""Runs all servers of a cluster on this machine, and returns the settings of a project on it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def running_servers(
 
 
 def in_folder(own: Path) -> Mapping[str, str]:
-    """Returns the settings of a root in a folder."""
+    """Returns the settings of a root in the folder `own`."""
     return {"root": str(own)}
 
 

@@ -1,7 +1,8 @@
-"""Spark's standalone cluster on 127.0.0.1, of real processes, each of which can be killed.
+"""Spark's standalone cluster on 127.0.0.1, of real processes. Each process can be killed.
 
-The jars are those of the installed PySpark. Workers may be isolated: then each worker runs in its
-own mount namespace, in which some folders are empty. All other folders are shared.
+The jars are those of the installed PySpark. Workers may be isolated: then each worker runs in a
+separate mount namespace, in which some folders are empty. The worker and this machine share all
+other folders.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ISOLATED = (
 
 
 def why_not_isolated() -> str | None:
-    """Returns why workers cannot be isolated on this machine, or None if isolation is possible."""
+    """Returns the reason why workers cannot be isolated on this machine, or None if they can."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return "no unshare"
     tried = subprocess.run(
@@ -50,14 +51,14 @@ class Started:
     born: int
 
     def end(self) -> None:
-        """Kills the process and the executors that it has started, which belong to its session."""
+        """Kills the process, and the executors that it has started in its session."""
         self.process.kill()
         self.process.wait()
         assert ensure_session_gone(self.process.pid, since=self.born), "nothing survives SIGKILL"
 
 
 class RunningSpark:
-    """A Spark master and its workers, which have one core each."""
+    """A Spark master and its workers. Each worker has one core."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class RunningSpark:
         return 0 if state is None else int(state["coresused"])
 
     def applications(self, *, ended: bool) -> list[str]:
-        """Lists the names of the ended applications, or of the running ones if not `ended`."""
+        """Lists the names of the ended applications, or of the running ones if `ended` is False."""
         state = self._state()
         listed = [] if state is None else state["completedapps" if ended else "activeapps"]
         return [each["name"] for each in listed]
@@ -141,7 +142,7 @@ class RunningSpark:
     def wait(self, until: Callable[[], object], what: str) -> None:
         """Waits until `until` returns a true value.
 
-        Raises KappaError, with `what` in its message, if this takes too long.
+        Raises KappaError after four minutes, with `what` in its message.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not until():
@@ -158,7 +159,7 @@ class RunningSpark:
         )
 
     def close(self) -> None:
-        """Kills the workers with their executors, and the master."""
+        """Kills the workers, their executors, and the master."""
         for each in (*self._workers.values(), self._master):
             if each is not None:
                 each.end()

@@ -8,5 +8,5 @@ anything. Read the modules in this order:
 - reader: the reader's process, `python -m demo.judgement.reader`
 - oracle: the rows that each version must have, computed from the ledger in SQL
 - freshness: the time from sending an event to the first answer that contains the event
-- reckoning: turns the results of these modules into findings for display
+- reckoning: converts the results of these modules to findings for display
 """

@@ -1,8 +1,8 @@
 """Freshness: the time from sending an event to the first answer that contains the event. Pure.
 
 Freshness is computed after the run from two independent records: the times and offsets of the
-producer's events, and the times and offsets of the reader's answers. So it includes the reader's
-pause between two queries.
+producer's events, and the times and offsets of the reader's answers. Therefore freshness includes
+the reader's pause between two queries.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from kappa.state.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The freshness of `events` events.
+    """The freshness of a number of events.
 
-    50, 95 and 99 % of the events were visible within `p50`, `p95` and `p99` seconds.
+    `events` is the number. 50, 95 and 99 % of the events were visible within `p50`, `p95` and `p99`
+    seconds.
     """
 
     events: int

@@ -74,7 +74,8 @@ ASKED: Mapping[str, str] = {
 class Comparison:
     """The comparison of a table: its number of served rows, and a few rows that only one side has.
 
-    `missing` rows are expected but not served. `unexpected` rows are served but not expected.
+    `missing` contains rows that are expected but not served. `unexpected` contains rows that are
+    served but not expected.
     """
 
     table: str
@@ -89,10 +90,10 @@ class Comparison:
 
 
 class Oracle:
-    """The rows of versions 1 and 2, computed from the ledger up to some offsets."""
+    """Computes the rows of versions 1 and 2 from the ledger, up to given offsets."""
 
     def __init__(self, ledger: Path, offsets: Offsets) -> None:
-        """Opens a DuckDB in memory with the ledger's records before `offsets`."""
+        """Opens an in-memory DuckDB database with the ledger's records before `offsets`."""
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("set TimeZone = 'UTC'")
         self._connection.execute(
@@ -127,7 +128,7 @@ class Oracle:
 
     @property
     def records(self) -> int:
-        """Returns the number of the ledger's records before the offsets."""
+        """Returns the number of records in the ledger before the given offsets."""
         ((records,),) = self._connection.execute("select count(*) from log").fetchall()
         return int(records)
 

@@ -1,9 +1,9 @@
 """The reader's process: repeats one query over several tables, and counts wrong answers.
 
-It is run as `python -m demo.judgement.reader PROJECT LOG`, and continues until its standard input
-is closed. It prints a `Verdict` as a line of JSON every half second, and finally at the end. For
-each answer, it writes a line with the time and the offsets to the file LOG. Freshness is computed
-from these lines.
+The process is started with `python -m demo.judgement.reader PROJECT LOG`, and runs until its
+standard input is closed. It prints a `Verdict` as a line of JSON every half second, and once more
+at the end. For each answer, it writes a line with the time and the offsets to the file LOG.
+Freshness is computed from these lines.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def look(store: Store) -> Observation:
 def _version(snapshot: Snapshot) -> int:
     """Returns the version that serves. Only version 2 has a column for cancelled flights.
 
-    If nothing serves, returns 1; a query then raises an error.
+    If no version serves, returns 1; a query then raises an error.
     """
     births = [
         snapshot.births[build]

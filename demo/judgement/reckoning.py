@@ -1,7 +1,7 @@
-"""The reckoning at the end of the story: the results of the oracle, the verdict and freshness.
+"""Applies the oracle, the verdict and freshness to a run at the end of the story.
 
-oracle.py, verdict.py and freshness.py compute the results. This module applies them to the run, and
-returns findings for display.
+oracle.py, verdict.py and freshness.py contain the computations. This module returns their results
+as findings for display.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEASE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A condition that must hold, whether the condition held, and a text with the observation."""
+    """A condition that must be met, whether it was met, and a text with the observation."""
 
     what: str
     held: bool
@@ -60,7 +60,7 @@ def compared(store: Store, oracle: Oracle, version: int, build: str) -> Finding:
 
 
 def judged(verdict: Verdict) -> Finding:
-    """Turns the reader's verdict into a finding."""
+    """Converts the reader's verdict to a finding."""
     seen = (
         f"{verdict.queries:,} queries, {verdict.errors} errors, {verdict.mixed} mixed answers, "
         f"{verdict.backward} backward answers, {verdict.switches} switches seen"
@@ -73,7 +73,10 @@ def judged(verdict: Verdict) -> Finding:
 
 
 def replayed_there(applications: Sequence[str], builds: Mapping[int, str]) -> Finding:
-    """Checks by name that the builds of both versions were replayed on the Spark cluster."""
+    """Checks that the builds of both versions were replayed on the Spark cluster.
+
+    `applications` are the names of the cluster's applications; the name of a replay is its build.
+    """
     return Finding(
         "both versions were replayed on the Spark cluster",
         set(builds.values()) <= {*applications},
@@ -102,7 +105,7 @@ def seen_fresh(records: Path, *, topic: str, since: float, until: float) -> Fres
 
 
 def sent_in(ledger: pa.Table) -> dict[int, list[tuple[int, float]]]:
-    """Returns the offsets and sending times per partition, from a ledger of one topic.
+    """Maps each partition to the offsets and sending times in a ledger of one topic.
 
     The ledger has the columns `partition`, `offset` and `sent_at`.
     """

@@ -1,9 +1,9 @@
 """A reader's verdict about the platform: errors, mixed answers and backward answers. Pure.
 
 All tables of an answer must be folded from the same slices. An answer is mixed if its tables
-disagree with each other or with the frontier, or if it has rows that the serving version cannot
-have made. An answer is backward if its generation, or the offset of any partition, is lower than in
-an earlier answer to the same reader.
+disagree with each other or with the frontier, or if it contains rows that the serving version
+cannot have computed. An answer is backward if its generation, or the offset of any partition, is
+lower than in an earlier answer to the same reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Observation:
     """An answer, with the counts that must be equal.
 
     Several tables count the flights and the cancelled flights; the rejects table and the frontier
-    count the rejects. `foreign` is the number of rows that only the other version can have made.
+    count the rejects. `foreign` is the number of rows that the serving version cannot have
+    computed.
     """
 
     at: float
@@ -37,7 +38,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The counts of one reader so far. `faults` describes the first few wrong answers."""
+    """One reader's numbers of queries, errors, wrong answers and switches so far.
+
+    `faults` describes the first few wrong answers.
+    """
 
     queries: int = 0
     errors: int = 0

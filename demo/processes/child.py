@@ -1,4 +1,4 @@
-"""A child process of the story, which prints lines of JSON and exits when its input is closed."""
+"""Starts and ends a child process that prints lines of JSON and exits when its input is closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_SECONDS = 90.0
 
 
 class Child:
-    """A process `python -m MODULE ARGUMENTS...`, with the last line that it has printed."""
+    """A process `python -m MODULE ARGUMENTS...`. Its last printed line can be read at any time."""
 
     def __init__(
         self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path
@@ -56,9 +56,9 @@ class Child:
         return self._last
 
     def wait_until_it_speaks(self, patience_seconds: float) -> dict[str, Any]:
-        """Waits until the process has printed a line, and returns the last line.
+        """Waits until the process has printed a line, and returns the last printed line.
 
-        Raises KappaError if the process prints nothing within `patience_seconds`, or exits.
+        Raises KappaError if the process prints nothing within `patience_seconds`, or if it exits.
         """
         deadline = time.monotonic() + patience_seconds
         while (line := self.last) is None:
@@ -72,8 +72,8 @@ class Child:
     def finish(self) -> tuple[int, dict[str, Any]]:
         """Closes the process's input and waits until it exits. Returns exit code and last line.
 
-        If the process does not exit in time, kills it and raises KappaError. Also raises KappaError
-        if the process has printed no line.
+        Raises KappaError if the process does not exit within 90 seconds (after killing it), or if
+        it has printed no line.
         """
         self._close_input()
         try:

@@ -1,4 +1,4 @@
-"""Detects the end of standard input, by which a child learns that its parent has exited."""
+"""Detects the end of standard input. A child thereby notices that its parent has exited."""
 
 from __future__ import annotations
 

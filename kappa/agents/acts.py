@@ -32,7 +32,10 @@ _PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class AgentCaller:
-    """The agent that makes a call: the name of its program, and the user for whom it acts."""
+    """The agent that calls a tool: the name of the agent's program, and the agent's user.
+
+    `identity` is the user for whom the agent acts.
+    """
 
     agent: str
     identity: Identity
@@ -46,7 +49,8 @@ class AgentCaller:
 def acting_agent(agent: str, user: str) -> str:
     """Returns `agent NAME for USER`, the name under which the journal records an agent's acts.
 
-    Clients choose these names. So both are reduced to plain characters and shortened.
+    Clients choose the two names. So all characters except plain ones are replaced, and the names
+    are shortened.
     """
     names = (_NAME.sub("-", name).strip("-")[:_LONGEST_NAME] or "unnamed" for name in (agent, user))
     return "agent {} for {}".format(*names)
@@ -55,9 +59,10 @@ def acting_agent(agent: str, user: str) -> str:
 def run_command(here: ProjectContext, by: str, *words: str, project: Path | None = None) -> Any:
     """Runs a `kappa` command for the agent `by`, and returns the JSON that the command prints.
 
-    `words` are the command and its arguments. Returns None if they do not request JSON. `project`
-    is the folder of the project's files, if it is not the project's own folder. Raises KappaError
-    with the command's message and hint if the command fails, and TimedOut if it takes too long.
+    `words` are the command and its arguments. Returns None if `words` do not request JSON.
+    `project` is the folder of the project's files, if this is not the project's own folder. Raises
+    KappaError, with the command's message and hint, if the command fails, and TimedOut if the
+    command takes too long.
     """
     command = [
         *command_of("kappa.commands.main"),

@@ -42,7 +42,7 @@ def search_docs(query: str, *, limit: int = 5) -> tuple[DocSection, ...]:
 def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]:
     """Returns the indexes of the texts that match a query, the best match first, by BM25. Pure.
 
-    `counted` has, for each text, the number of occurrences of each word.
+    `counted` contains one counter for each text, with the number of occurrences of each word.
     """
     lengths = [sum(each.values()) for each in counted]
     mean = (sum(lengths) / len(lengths) if lengths else 0.0) or 1.0

@@ -1,4 +1,4 @@
-"""The files of a project that a rehearsal needs, and the files that an agent gives instead."""
+"""The project files that a rehearsal needs, and the files with which an agent replaces them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
 def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]:
     """Returns the files that make up a project's pipelines, by path relative to the project.
 
-    These are the Python files, the texts in the folders of code and samples, and the `named` files,
-    from which a build was born. A link to a file outside the project is left out.
+    These are the Python files, the texts in the folders of code and samples, and the files in
+    `named`, which are the source files of existing builds. A link to a file outside the project is
+    left out.
     """
     inside = folder.resolve()
     found = {
@@ -85,7 +86,10 @@ def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]
 
 
 def id_of(given: Mapping[str, str], ground: object) -> str:
-    """Returns the id of a plan: a hash of the given files and of the state it is based on."""
+    """Returns the id of a plan: a hash of the given files, and of the state that was planned from.
+
+    `ground` is that state.
+    """
     content = json.dumps([given, ground], sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:20]
 

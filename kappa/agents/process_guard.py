@@ -26,7 +26,7 @@ _NAP_SECONDS, _LOOK_SECONDS = 0.05, 0.5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the program, and returns the exit code."""
+    """Runs the program that `arguments` name, and returns the exit code of the guard."""
     folder, most, seconds, *command = arguments
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))

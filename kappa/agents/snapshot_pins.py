@@ -1,4 +1,4 @@
-"""The pinned snapshots of an agent. With them, a query can be repeated on the same rows."""
+"""The pinned snapshots of agents, with which a query can be repeated on the same rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _HeldPin:
 
 
 class AgentSnapshots:
-    """Pinned snapshots by name. The 16 that were used last are kept. Usable from any thread.
+    """A cache of the 16 pinned snapshots that were used last, by name. Any thread may use it.
 
     Snapshots with the same generation and frontiers have the same name.
     """

@@ -1,4 +1,4 @@
-"""The tools of agents as functions, which take plain values and return JSON documents.
+"""The tools of agents, as functions with plain arguments that return JSON documents.
 
 The functions do not depend on a protocol. They are thin layers over `kappa.Project`, the sandbox
 for queries, and the commands. Each function first checks whether the caller may do the act
@@ -72,17 +72,20 @@ class AgentDesk:
         shutil.rmtree(self._saved, ignore_errors=True)
 
     def __enter__(self) -> Self:
-        """Returns the desk itself."""
+        """Returns this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the desk."""
+        """Closes this object."""
         self.close()
 
     # Reading
 
     def list_tables(self, caller: AgentCaller) -> dict[str, Any]:
-        """Returns the served tables with their columns, and the docstrings that explain them."""
+        """Returns the tables that the caller may read, with columns, keys and explanations.
+
+        The explanations are the docstrings of the pipelines that write the tables.
+        """
         ensure_may(caller.identity, Act.READ)
         readable = caller.identity.tables
         tables = [
@@ -206,7 +209,7 @@ class AgentDesk:
         }
 
     def status(self, caller: AgentCaller) -> dict[str, Any]:
-        """Returns the serving builds, rollouts in progress, and how far each build is behind."""
+        """Returns the serving builds, the rollouts in progress, and the lag of each build."""
         ensure_may(caller.identity, Act.LOOK)
         found = self.project.status().document
         hidden = {"broker", "http", "supervisor"}
@@ -269,10 +272,10 @@ class AgentDesk:
     # Changing
 
     def plan(self, caller: AgentCaller, files: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Plans the project as it is, or with given files that are rehearsed on samples.
+        """Plans a deploy of the project as it is, or rehearses the project with the given `files`.
 
-        Given files run in a confined process. They are stored under the plan's id, so that the plan
-        can be staged.
+        A rehearsal runs in a confined process, on samples. The given files are stored under the
+        plan's id, so that the plan can be staged.
         """
         ensure_may(caller.identity, Act.PLAN if files is None else Act.REHEARSE)
         with self._planned():
@@ -291,9 +294,9 @@ class AgentDesk:
     def stage(self, caller: AgentCaller, plan: str, reason: str = "") -> dict[str, Any]:
         """Starts the rollouts of a plan: they replay, are verified, and wait for a user's yes.
 
-        If the plan has given files, a user must agree before this, unless `[agents] may` lists
-        stage. The reason is that a staged build runs like the project's own code, and is not
-        confined.
+        If the plan was made with files that an agent gave, a user must agree to the staging, unless
+        `[agents] may` lists stage. The reason is that a staged build runs like the project's own
+        code, and is not confined.
         """
         ensure_may(caller.identity, Act.STAGE)
         if plan not in self._plans:
@@ -351,7 +354,7 @@ class AgentDesk:
 
 
 def _object_of(table: str) -> str:
-    """Returns the object of the right to read a table.
+    """Returns the name by which `ensure_may` identifies a table.
 
     `table` is the table's name, with or without its pipeline.
     """
@@ -360,7 +363,7 @@ def _object_of(table: str) -> str:
 
 
 def _shortened(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the head of an answer without the Delta versions of tables."""
+    """Returns the head of an answer, with the builds but without the Delta versions of tables."""
     return {
         "generation": head["generation"],
         "builds": {
@@ -387,7 +390,10 @@ class Meaning:
 
 
 def meaning_of(store: Store, birth: Birth) -> Meaning:
-    """Returns the docstrings about a build's pipeline, from the code snapshot of the build."""
+    """Returns the docstrings that explain a build's pipeline, from the build's code snapshot.
+
+    The docstrings are "" if the snapshot contains no function with the pipeline's name.
+    """
     files = read_snapshot(store, birth)
     own = f"{birth.module.replace('.', '/')}.py"
     # A module may import its pipeline from another file.

@@ -2,10 +2,11 @@
 
     python -m kappa.agents.trial_program FOLDER
 
-FOLDER has request.json and samples of the topics. The program, and the programs that it starts, can
-write only in this folder. The project is run first as it is, and then with the given files. So the
-answer, answer.json, has the rows that the given files add, remove and change. The untrusted code
-that ran may have written the whole answer, so its reader must treat the answer as data.
+FOLDER contains request.json and samples of the topics. The program, and the programs that it
+starts, can write only in this folder. The project is run first as it is, and then with the given
+files. So the answer, answer.json, contains the rows that the given files add, remove and change.
+The answer is not trustworthy, because the untrusted code may have written all of it. So a reader
+must treat the answer as data.
 """
 
 from __future__ import annotations

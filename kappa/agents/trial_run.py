@@ -1,10 +1,10 @@
-"""A rehearsal of files that an agent gives. A confined program runs it.
+"""A rehearsal of files that an agent gives. A confined program runs the rehearsal.
 
 This module prepares the rehearsal and reads the answer of the confined program (trial_program.py).
-The program gets copies of the project's files, of samples of the topics that serving builds read,
-and of the birth certificates of the serving builds. It gets no settings, no secrets, and only a few
-harmless environment variables of this process. The answer is JSON that cannot be trusted: this
-module uses only the names of topics in it.
+The program receives copies of the project's files, of samples of the topics that serving builds
+read, and of the birth certificates of the serving builds. The program receives no settings, no
+secrets, and only a few harmless environment variables of this process. The answer is JSON that
+cannot be trusted: this module uses only the names of topics in the answer.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH
 
 
 def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a project with given files on samples, confined, and compares the resulting rows.
+    """Rehearses a project with given files on samples, and compares the rows of both versions.
 
-    The comparison is with the rows of the project as it is. Returns a document with the id, the
-    refusals, the cost of a replay, and for each pipeline the plan in brief, its effects on readers,
-    and the rows that change. Raises UsageError if a path is not allowed, KappaError if this machine
-    cannot confine a program, and TimedOut if the rehearsal takes too long.
+    The project is run as it is and with the given files, in a confined process. Returns a document
+    with the id, the refusals, the cost of a replay, and for each pipeline a short plan, its effects
+    on readers, and the rows that change. Raises UsageError if a path is not allowed, KappaError if
+    this machine cannot confine a program, and TimedOut if the rehearsal takes too long.
     """
     given = checked_files(given)
     state = here.state()
@@ -91,8 +91,8 @@ def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, 
 def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, list[RawRecord]]:
     """Returns samples of the topics that serving builds read.
 
-    Returns no samples if the broker does not answer. Given files cannot choose topics, because then
-    any file could read any topic of the cluster.
+    Returns no samples if the broker does not answer. Given files cannot choose topics: otherwise an
+    agent could read any topic of the cluster.
     """
     topics = {topic.name for birth in births.values() for topic in birth.topics}
     if not topics or here.bootstrap_servers is None:
@@ -221,9 +221,9 @@ def _read_plain(path: Path, most: int) -> bytes | None:
 
 
 class _RehearsalAnswer(msgspec.Struct):
-    """The required form of the confined program's answer.
+    """The form that the answer of the confined program must have.
 
-    The answer is checked, because the code under rehearsal may have written it.
+    The answer is checked against this form, because the code under rehearsal may have written it.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""The times in records, formatted for display, and a stopwatch for the steps of a slice.
+"""The format of times in records and for display, and a stopwatch for the steps of a slice.
 
 No decision depends on these times.
 """

@@ -1,8 +1,8 @@
 """The checks of the settings `engine.master`, `engine.driver_host` and `engine.conf`.
 
 A leg on a cluster must compute the same rows as on one machine. So Kappa itself sets the Spark
-settings that affect rows. If a user gives such a setting, the error names it, with the reason. All
-other settings are passed to Spark unchanged. This module does no I/O.
+settings that affect rows. If a user sets one of them, the error names the setting and the reason.
+All other settings are passed to Spark unchanged. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ _FEW, _AT_ONCE = 8, 8
 def put_file(
     path: Path, content: bytes, *, new: bool = False, synced: bool = True, private: bool = False
 ) -> bool:
-    """Writes a file that is either whole or absent. Returns False if `new` and the file exists.
+    """Writes a file that is either whole or absent. Returns True if the file was written.
 
-    If False is returned, nothing has changed. Missing folders are created. If `synced`, the file
-    survives a power loss after the function returns, provided that its folder survives. A `private`
-    file can be read only by the user, whatever the umask is. Raises OSError if the file cannot be
-    written.
+    If `new` is True and the file exists, nothing changes, and the result is False. Missing folders
+    are created. If `synced`, the file survives a power loss after the function returns, provided
+    that its folder survives. A `private` file can be read only by the user, whatever the umask is.
+    Raises OSError if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(_UNFINISHED.format(path.name, secrets.randbits(63)))
@@ -94,9 +94,9 @@ def not_deleted(path: Path, error: OSError) -> KappaError:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Returns True if `path` has the name of a file that `put_file` is still writing.
+    """Returns True if `path` has the name of an unfinished file of `put_file`.
 
-    Such a file may also have been left by a process that died.
+    Such a file is still being written, or was left by a process that died.
     """
     return re.fullmatch(r".+#\d+", path.name) is not None
 
@@ -117,7 +117,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def sync_folders(paths: Iterable[Path]) -> None:
-    """Waits until the names of all files in some folders are on the disk.
+    """Waits until the names of all files in the given folders are on the disk.
 
     Raises OSError if a sync fails.
     """

@@ -53,7 +53,10 @@ def unsealed(content: bytes) -> tuple[Any, str]:
 
 
 def _is_sealed_by(content: bytes, key: str, seal: object) -> bool:
-    """Returns True if the value `seal` of the field `key` is the hash of all other bytes."""
+    """Returns True if a field of a document contains the hash of all other bytes.
+
+    `content` is the encoded document, `key` is the name of the field, and `seal` is its value.
+    """
     if not isinstance(seal, str) or len(seal) != _DIGITS:
         return False
     before, _, after = content.partition(f'"{key}":"{seal}"'.encode())

@@ -68,7 +68,8 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
     """Returns the message of a DuckDB error, including the error's kind, and a list of hints.
 
     The hints are DuckDB's suggestions for a wrong name, without suggestions from DuckDB's own
-    catalog. If `at` is used as a name without quotes, the hint says so instead.
+    catalog. If a query uses `at` as a name without quotes, the only hint is to write the name in
+    quotes or with its table.
     """
     whole = (
         error.object.decode(errors="replace")
@@ -85,7 +86,10 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
 
 
 def _named_hint(line: str) -> str:
-    """Rewords a hint of DuckDB, in one form for tables and columns: `did you mean "hits"?`."""
+    """Rewords a hint of DuckDB. Hints about tables and about columns get the same form.
+
+    The form is `did you mean "hits"?`.
+    """
     names = line.removeprefix("Candidate bindings: ")
     if names != line:
         return f"did you mean {names.replace(', ', ' or ')}?"
@@ -152,9 +156,9 @@ def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @contextmanager
 def showing_progress(connection: Connection) -> Iterator[Connection]:
-    """Within the block, other threads can read the progress of the connection's queries.
+    """Lets other threads read the progress of the connection's queries within the block.
 
-    They call `progress_of_queries`.
+    These threads call `progress_of_queries`.
     """
     connection.execute("set enable_progress_bar = true")
     connection.execute("set enable_progress_bar_print = false")
@@ -168,7 +172,10 @@ def showing_progress(connection: Connection) -> Iterator[Connection]:
 
 
 def progress_of_queries() -> tuple[float, ...]:
-    """Returns the progress of each connection in `showing_progress`, in percent."""
+    """Returns the progress of the queries on each connection in a block of `showing_progress`.
+
+    The progress is in percent.
+    """
     with _asking:
         return tuple(each.query_progress() for each in _moving)
 

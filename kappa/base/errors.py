@@ -168,7 +168,7 @@ class Damaged(Broken):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns `did you mean NAME?` with the known name most similar to `name`, as a hint.
+    """Returns the hint `did you mean NAME?`, with the known name that is most similar to `name`.
 
     Returns "" if no known name is similar. Upper and lower case count as equal.
     """
@@ -180,9 +180,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none") -> str:
-    """Returns a hint with the most similar known name. If none is similar, it lists all names.
+    """Returns a hint with the most similar known name.
 
-    If `known` is empty, returns the text `none`.
+    If no known name is similar, the hint lists all known names. If `known` is empty, the hint is
+    the text `none`.
     """
     names = list(known)
     return did_you_mean(name, names) or (f"there are {', '.join(names)}" if names else none)

@@ -113,7 +113,7 @@ def failpoint(name: str) -> None:
 def acting(action: Action) -> Iterator[None]:
     """Calls `action` at every failpoint that the block passes.
 
-    Tests use it to count failpoints, or to simulate a crash.
+    Tests use this function to count failpoints, or to simulate a crash.
     """
     before, _hook.action = _hook.action, action
     try:

@@ -62,7 +62,7 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
 def try_each(
     acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
 ) -> dict[str, tuple[OverLimit, str]]:
-    """Runs functions one after the other, and returns those that exceeded a limit, by name.
+    """Runs functions one after the other. Returns the functions that exceeded a limit, by name.
 
     The value for a name is the error, and the stack of the function as `faulthandler` writes it,
     the innermost line first. The results and errors of the functions themselves are ignored. The
@@ -97,7 +97,8 @@ def _last_begun(
 ) -> tuple[str, OverLimit | None]:
     """Waits until `_try` ends. Returns the name of the last function that began, and an error.
 
-    The error is None unless the process was ended. The name is "" if no function has begun.
+    The name is "" if no function has begun. The error is an OverLimit if the process was ended
+    before it had run all functions; otherwise it is None.
     """
     begun = ""
     while answer.poll(limit := _TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):

@@ -1,8 +1,8 @@
-"""Lines in the logs of processes. Each line has the time, a level and the name of its writer.
+"""Lines in the logs of processes. Each line contains the time, a level and its writer's name.
 
 The format is the same as that of Java's lines in the same logs
 (kappa/engine/spark/log4j2.properties). So `kappa logs --level` and the page recognize the levels of
-both. An example is `2026-01-31T14:05:00.123Z WARN kappa: no answer`.
+Kappa's lines and of Java's lines. An example is `2026-01-31T14:05:00.123Z WARN kappa: no answer`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def error_in(line: str) -> str:
 
 
 def named_level(line: str) -> str | None:
-    """Returns the level in a log line: error, warning, or "" for a lower level. Pure.
+    """Returns the level in a log line: "error", "warning", or "" for a lower level. Pure.
 
     Returns None if the line does not begin with a time and a level.
     """

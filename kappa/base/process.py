@@ -1,9 +1,9 @@
 """Child processes that end with their parent, and identities of processes by pid and start time.
 
 This file is also a program, `python process.py PARENT NICE COMMAND...`, which ties a command to the
-process PARENT. The program asks the kernel to kill this process when PARENT dies, and then replaces
-itself by COMMAND (exec). It runs without installed packages (`-I -S`), so this file imports only
-the standard library.
+process PARENT. The program asks the kernel to kill the program's own process when PARENT dies, and
+then replaces itself by COMMAND (exec). The program runs without installed packages (`-I -S`), so
+this file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ def is_marked(pid: int, root: str) -> bool:
 
 
 def has_open(pid: int, path: Path) -> bool:
-    """Returns True if a process has the file `path` open; False if this cannot be determined."""
+    """Returns True if a process has the file `path` open.
+
+    Returns False if this cannot be determined.
+    """
     with contextlib.suppress(OSError):
         place = path.stat()
         for each in Path(f"/proc/{pid}/fd").iterdir():
@@ -135,8 +138,8 @@ def has_open(pid: int, path: Path) -> bool:
 def listening_process(port: int) -> tuple[int, list[str]] | None:
     """Finds the process that listens on a TCP port. Returns its pid and its command line as words.
 
-    If a child has inherited the socket, the process that opened the socket is returned. Returns
-    None if no process of this user listens on the port.
+    If a child process has inherited the socket, the result is the process that opened the socket.
+    Returns None if no process of this user listens on the port.
     """
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     pids = (int(each.name) for each in Path("/proc").glob("[0-9]*")) if sockets else ()
@@ -201,10 +204,10 @@ def set_by_sigterm() -> threading.Event:
 
 @contextlib.contextmanager
 def set_by_interrupt() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C sets within the block, instead of raising an exception.
+    """Yields an event that Ctrl-C sets within the block. Ctrl-C then raises no exception.
 
-    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C if their handlers
-    raise KeyboardInterrupt, like the default handler of Ctrl-C.
+    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C if their present
+    handler is Python's default handler of Ctrl-C, which raises KeyboardInterrupt.
     """
     ended = threading.Event()
 
@@ -275,10 +278,10 @@ def start_apart(
 
 
 def name_process(name: Callable[[str], str]) -> None:
-    """Changes the command line of this process that `ps` shows.
+    """Changes the command line that `ps` shows for this process.
 
-    `name` is called with the present command line and returns the new one, which is cut to the
-    length of the original command line.
+    `name` is called with the present command line and returns the new command line, which is cut to
+    the length of the original command line.
     """
     # Without this variable setproctitle would overwrite the environment, which follows in memory.
     os.environ["SPT_NOENV"] = "1"
@@ -291,9 +294,9 @@ def name_process(name: Callable[[str], str]) -> None:
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
     """Raises the niceness of this user's processes in `pids` to `nice` (0 to 19).
 
-    The niceness of all present threads of these processes is set. A thread with a greater niceness
-    keeps it, since only root may reduce a niceness. If this process leads a session, the niceness
-    of the session's group is set too.
+    The niceness of all present threads of these processes is set. If the niceness of a thread is
+    greater, it is not changed, since only root may reduce a niceness. If this process leads a
+    session, the niceness of the session's group is set too.
     """
     if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
@@ -308,7 +311,7 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def yielding_to_others(nice: int) -> Iterator[None]:
-    """Within the block, gives this process's session a smaller share of processor time.
+    """Gives this process's session a smaller share of processor time within the block.
 
     Only the niceness of the session is changed, because it may be reset to 0 afterwards, unlike the
     niceness of a thread. The function has no effect if this process does not lead its session, or
@@ -329,7 +332,7 @@ def yielding_to_others(nice: int) -> Iterator[None]:
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """Returns a command line that ties `command` to the thread that starts it (`start_tied`)."""
+    """Returns a command line that runs `command` and kills it as `start_tied` describes."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
 
 

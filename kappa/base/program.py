@@ -45,10 +45,10 @@ def hand_out(file: Path) -> None:
 
 @contextmanager
 def handing_out() -> Iterator[None]:
-    """Within the block, sets the user's umask, so that new files get the mode that it allows.
+    """Sets the user's umask within the block, so that it determines the mode of new files.
 
-    The umask applies to the whole process. So meanwhile no other thread may create files of the
-    root, except in folders that only the user may enter.
+    The umask applies to the whole process. So while the block runs, no other thread may create
+    files of the root, except in folders that only the user may enter.
     """
     if not _users_umask:
         yield
@@ -67,7 +67,7 @@ def command_of(module: str, *options: str) -> list[str]:
 
 
 def project_options(settings: Settings) -> tuple[str, ...]:
-    """Returns the options that every program takes: `--project` and `--root`."""
+    """Returns the options that every program requires: `--project` and `--root`."""
     return "--project", str(settings.project), "--root", settings.root_url
 
 
@@ -81,9 +81,10 @@ def run_program(
 ) -> int:
     """Parses the options of a program, calls `work` with them, and returns the exit code.
 
-    `options` maps the names of the options besides `--project` and `--root` to functions that
-    convert their texts. If `work` raises a KappaError, the result is the error's exit code. The
-    error is written to stderr: as a log line if `has_log`, otherwise as text for a terminal.
+    `options` maps the name of each further option, in addition to `--project` and `--root`, to the
+    function that converts the option's text. If `work` raises a KappaError, the result is the
+    error's exit code. The error is written to stderr: as a log line if `has_log`, otherwise as text
+    for a terminal.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--project", type=Path, required=True)

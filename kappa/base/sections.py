@@ -734,7 +734,7 @@ class EngineSettings(Section, frozen=True):
 
 
 class Role(StrEnum):
-    """A role of a token, a person or a group.
+    """A role, which determines the rights of a token, a person or a group.
 
     `serving/access/roles.py` lists the rights of each role.
     """

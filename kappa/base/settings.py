@@ -132,7 +132,7 @@ class Settings(Section, frozen=True):
 
     @property
     def reserve_bytes(self) -> int:
-        """Returns the reserve in bytes."""
+        """Returns the number of bytes that Kappa keeps free on the root's disk (`reserve`)."""
         return parse_memory(self.reserve)
 
     @property
@@ -172,7 +172,7 @@ def load_settings(start: Path, **flags: Any) -> Settings:
 
 
 def load_settings_anywhere(start: Path) -> Settings:
-    """Loads the settings as `load_settings` does, but also without a project.
+    """Loads the settings of the project that contains `start`, or the settings without a project.
 
     Without a project, the settings come from the environment and the defaults. Raises SettingsError
     if a setting is wrong.
@@ -222,10 +222,10 @@ def _in_environment() -> dict[str, Any]:
 
 
 def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields each environment variable with settings, and these settings as in kappa.toml.
+    """Yields each environment variable that contains settings, together with these settings.
 
-    A later variable overrides an earlier one. Raises SettingsError if the value of a variable for a
-    whole section is not JSON.
+    The settings have the structure of kappa.toml. A later variable overrides an earlier one. Raises
+    SettingsError if the value of a variable for a whole section is not JSON.
     """
     for name in sorted(os.environ, key=str.upper):
         if not name.upper().startswith(_PREFIX):
@@ -262,9 +262,10 @@ def _beaten(given: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Mistake:
-    """A mistake in the setting at `path`. `says` is the end of the error's message.
+    """A mistake in the setting at `path`.
 
-    With `in_file`, the mistake is in kappa.toml, even if the environment overrides the setting.
+    `says` is the part of the error's message after the name of the setting. If `in_file` is True,
+    the mistake is in kappa.toml, even if the environment overrides the setting.
     """
 
     path: SettingPath
@@ -284,7 +285,7 @@ def _mistakes_of_file(in_file: Mapping[str, Any]) -> Iterator[_Mistake]:
 
 
 def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
-    """Yields the mistakes that can only be found after all types are right.
+    """Yields the mistakes that are checked only when all values have the right types.
 
     These are wrong settings of the cluster or the bucket, and a `local` that is a URL.
     """
@@ -321,9 +322,9 @@ def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
 
 
 def _nearest(given: Mapping[SettingPath, _Given], path: SettingPath) -> _Given | None:
-    """Returns the value for `path` in `given`, or else the first value for a path below `path`.
+    """Returns the value for `path` in `given`, or the first value for a path below `path`.
 
-    Returns None if there is neither.
+    The value for `path` itself is preferred. Returns None if `given` contains neither.
     """
     inside = (given[each] for each in given if each[: len(path)] == path)
     return given.get(path, next(inside, None))
@@ -597,9 +598,10 @@ def _shown(path: SettingPath, value: Any) -> Any:
 def _lines_of(text: str) -> dict[SettingPath, int]:
     """Returns the number of the line at which each setting of a TOML text begins.
 
-    The text is parsed up to the end of each line in turn. Such a part is valid TOML only if no
-    value continues in the next line. So the settings that a part adds to the last valid part begin
-    in the line after that last part.
+    The function parses the beginning of the text up to the end of line 1, line 2, and so on. Such a
+    beginning is valid TOML only if no value continues in the next line. So the settings that are in
+    a valid beginning, but not in the previous valid beginning, begin in the line after the previous
+    one.
     """
     lines, found, begin = text.splitlines(), dict[SettingPath, int](), 1
     for end in range(1, len(lines) + 1):

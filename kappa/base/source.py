@@ -17,7 +17,7 @@ class Source:
     def of_caller(cls, depth: int = 1) -> Source:
         """Returns the file and line of the frame `depth` levels above the calling function.
 
-        With the default of 1, this is the place at which the calling function was called.
+        With the default of 1, the result is the place where the calling function was called.
         """
         # This is the documented way to get a caller's line without building a whole stack.
         frame = sys._getframe(depth + 1)  # noqa: SLF001

@@ -41,7 +41,10 @@ _OURS = re.compile(
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """Creates a folder of this process for spilled rows, as `make_folder` does."""
+    """Creates a folder of this process for spilled rows. Raises the errors of `make_folder`.
+
+    Like `make_folder`, deletes the folders of dead processes below `parent`.
+    """
     return make_folder(parent, SPILL)
 
 
@@ -103,7 +106,7 @@ def user_cache(name: str) -> Path:
 
 
 def user_state(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's state folder, whose content is kept between runs.
+    """Returns `kappa/NAME` in the user's folder for data that programs keep between their runs.
 
     Raises RuntimeError if the user has no home folder.
     """

@@ -3,7 +3,7 @@
 This package runs the user's files. It uses Spark only in a child process. It reads no topic and no
 table. Read the modules in this order:
 
-- sources.py: the file of a project for the name of a module.
+- sources.py: finds the file of a project's module by the module's name.
 - scan.py: splits a module into imports and statements, without the parts that do not affect rows.
 - reach.py: finds all code that affects a pipeline's rows, beginning with the pipeline's function.
 - importer.py: imports a project's modules from one folder: the working tree or a snapshot.
@@ -13,7 +13,7 @@ table. Read the modules in this order:
 - misuse_errors.py: converts Python's errors in such a file to errors with a correction.
 - fingerprint.py: hashes the code and the declarations into a version, and a rows version.
 - code_snapshot.py: the code snapshot from which a build runs.
-- task.py: a task for a spare, a process with Spark; and the sockets by which spares are found.
+- task.py: a task for a spare (a process with Spark), and the sockets at which spares listen.
 - spark_child.py: a child process with Spark that answers requests about pipelines.
 - new_project.py: writes a new project from a template.
 """

@@ -62,10 +62,10 @@ def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
     """Loads the pipeline of a build from the build's own code.
 
-    From then on, this process imports project modules only from that code; Spark's workers do too,
-    if engine/spark/workers.py tells them to. Raises Broken if a file of the snapshot is missing,
-    was changed or was added, or if the code no longer runs (for example, because a library has
-    changed).
+    From then on, this process imports project modules only from that code. Spark's workers also
+    import them only from that code if engine/spark/workers.py has set them up for it. Raises Broken
+    if a file of the snapshot is missing, was changed or was added, or if the code no longer runs
+    (for example, because a library has changed).
     """
     return load_with_place(store, birth)[1]
 
@@ -87,7 +87,10 @@ def snapshot_sources(store: Store, birth: Birth) -> Sources:
 
 
 def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline]:
-    """Returns a build's pipeline as `load_snapshot` does, and its place in the build's code."""
+    """Loads a build's pipeline as `load_snapshot` does, and also returns the pipeline's place.
+
+    The place is the module and the attribute in the build's code.
+    """
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
     open_sources(sources)

@@ -90,9 +90,10 @@ def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: F
 
 
 def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
-    """Returns the lines that describe each declared part, as one text, by the name of the part.
+    """Returns a description of each declared part, by the name of the part.
 
-    The name of a part is, for example, `table delays`.
+    A description is a text with one line for each fact. The name of a part is, for example, `table
+    delays`.
     """
     topics = {
         f"topic {topic.name}": "\n".join(_topic_lines(topic, pipeline)) for topic in pipeline.topics

@@ -46,9 +46,10 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 
 
 def open_sources(sources: Sources) -> None:
-    """Makes imports find the files of `sources`, in this process and in workers that it starts.
+    """Makes the files of `sources` importable as the project's modules.
 
-    Project modules that were imported before are removed from `sys.modules`.
+    This applies to this process, and to the workers that this process starts afterwards. Project
+    modules that were imported before are removed from `sys.modules`.
     """
     # This import takes half a second: only loading a project pays, whose files import PySpark.
 
@@ -64,7 +65,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """A finder for the modules of a `Sources`, which is placed before all other finders."""
+    """A finder for the modules of a `Sources`. Python asks this finder before all others."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -26,7 +26,7 @@ _DECLARATIONS = frozenset({"Topic", "Table", "View", "Sink", "Alert"})
 def mistakes_in(file: Path) -> tuple[DeclarationError, ...]:
     """Returns the mistakes in the declarations of a file, in the order of their lines.
 
-    Call this function after an import of the file has failed because of a declaration.
+    Call this function after an import of the file has failed because of a wrong declaration.
     """
     try:
         tree = ast.parse(file.read_bytes(), str(file))

@@ -54,7 +54,10 @@ def explained_misuse(error: BaseException, where: str) -> DeclarationError | Non
 
 
 def no_name_in(module: ModuleType, name: str, where: str) -> DeclarationError:
-    """Returns the error if code uses a name that the module `module` does not have."""
+    """Returns the error for a name that code uses, and that the module `module` does not contain.
+
+    `where` is the `file:line` at which the name is used.
+    """
     # Some modules make the names of `__all__` only when they are asked for.
     names = {*dir(module), *getattr(module, "__all__", ())}
     there = [each for each in sorted(names) if not each.startswith("_")]
@@ -101,7 +104,10 @@ def _explained_call(told: str, where: str) -> DeclarationError | None:
 
 
 def _example(name: str, called: Any) -> str:
-    """Returns the first call of a function or class in the example in its docstring."""
+    """Returns the first call of a function or class, from the example in its docstring.
+
+    If the docstring contains no such call, returns `NAME(...)`.
+    """
     text = (inspect.getdoc(called) or "").partition("Example:\n")[2]
     for node in ast.walk(ast.parse(dedent(text))):
         match node:

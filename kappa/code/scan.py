@@ -100,14 +100,14 @@ def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement at the top level of a module in normal form, and the module's names it reads."""
+    """A top-level statement of a module, in normal form, with the module's names that it reads."""
 
     node: ast.stmt
     names: frozenset[str]
 
     @property
     def text(self) -> str:
-        """The normal form as text, which is equal for statements with the same normal form.
+        """The normal form as text. Statements with the same normal form have the same text.
 
         Comments, layout and annotations do not affect the text.
         """
@@ -476,7 +476,7 @@ def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names of the module that a statement binds, including all branches."""
+    """Returns the names of the module that a statement binds in any of its branches."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

@@ -166,7 +166,7 @@ def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
 
 
 class _Children:
-    """The child process of this process, which answers one or several requests.
+    """The present child process, if there is one. It answers one or several requests.
 
     The child starts with the first request, and ends with the block.
     """
@@ -335,7 +335,7 @@ class _StartedChild(_Child):
 
 
 class _BorrowedSpare(_Child):
-    """A spare of the platform, used as the child. It exits when this process disconnects."""
+    """A spare of the platform, used as the child. The spare exits when this process disconnects."""
 
     def __init__(self, door: socket.socket) -> None:
         self._door = door

@@ -25,7 +25,7 @@ ENDED = "kappa task ended: "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A program with its arguments. If `log` is given, the program's output is appended there.
+    """A program with its arguments. If `log` is given, the output is appended to this file.
 
     A task with a log is a job: the spare exits after the job. `environment` contains additional
     environment variables for the program, and `folder` is the program's working directory.

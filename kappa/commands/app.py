@@ -120,7 +120,7 @@ _GROUPS = {
 
 
 def app_of(typed: str | None = None) -> typer.Typer:
-    """Returns the app with only the command `typed`, or with all commands if it is None.
+    """Returns the app with only the command `typed`, or with all commands if `typed` is None.
 
     Creating all commands takes as long as a small query.
     """
@@ -222,7 +222,10 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _typed(arguments: list[str]) -> str | None:
-    """Returns the command that was typed, or None if the arguments begin with anything else."""
+    """Returns the command that was typed, or None if the arguments do not begin with a command.
+
+    The options `--project` and `--root` may precede the command.
+    """
     match arguments:
         case ["--project" | "--root", _, *rest]:
             return _typed(rest)

@@ -1,7 +1,7 @@
 """The command `kappa attach`: prints a program that reads a table, or a file to watch Kappa.
 
-docs/howto/read-the-files.md has the same programs, and the rules for a tool that reads the files. A
-test runs each program whose package is installed.
+docs/howto/read-the-files.md contains the same programs, and the rules for tools that read the files
+of tables. A test runs each program whose package is installed.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def attach(
 def _table_named(here: ProjectContext, name: str | None, tool: Tool) -> str:
     """Returns the name of a served table whose files the tool can read.
 
-    If `name` is None, this is the first served table. Raises UsageError if no table of this name is
-    served, or if it is a view that the tool cannot read.
+    If `name` is None, this is the first served table. Raises UsageError if no table or view with
+    this name is served, or if the tool cannot read the view with this name.
     """
     from kappa.declare.options import REJECTS
     from kappa.state.build import read_birth
@@ -172,7 +172,7 @@ _SHOWN = {Tool.SPARK: "rows.show()", Tool.PANDAS: "print(frame)", Tool.NOTEBOOK:
 
 
 def snippet_of(tool: Tool, table: str, *, project: str) -> str:
-    """Returns the program with which a tool reads a table, ending with a newline.
+    """Returns the program with which a tool reads a table. The program ends with a newline.
 
     `project` is the folder of the project.
     """

@@ -34,9 +34,9 @@ Candidate = tuple[str, str]
 class TypedLine:
     """A command line up to the word that is to be completed.
 
-    `of` has the metavars of the names that can complete the word, such as `TABLE`. `choices` has
-    the fixed words that can complete it. `flags` has the project and the root, if the line gives
-    them.
+    `of` contains the metavars of the names that can complete the word, such as `TABLE`. `choices`
+    contains the fixed words that can complete the word. `flags` contains the values of `--project`
+    and `--root`, if the line contains these options.
     """
 
     command: Mapping[str, Any]
@@ -48,8 +48,8 @@ class TypedLine:
 def complete(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
     """Returns the lines that complete the last of `words`, the words typed after `kappa`.
 
-    A line is a word, optionally followed by a tab and a description. The last line tells the shell
-    whether to complete names of files, too.
+    A line is a word, optionally followed by a tab and a description. The last line is an
+    instruction for the shell: whether to complete file names, too.
     """
     # Bash makes three words of --at=TIME.
     *before, word = [each for each in words if each != "="] or [""]
@@ -145,8 +145,8 @@ class LiveNames:
     def around(cls, folder: Path, flags: Mapping[str, str]) -> LiveNames:
         """Finds the project and the root of a command that is typed in `folder`.
 
-        `flags` has the values of the typed `--project` and `--root`. A root in a bucket is not
-        read.
+        `flags` contains the values of `--project` and `--root`, if the command line contains these
+        options. If the root is in a bucket, the result has no root.
         """
         start = (folder / Path(flags.get("--project", ".")).expanduser()).absolute()
         project = next((each for each in (start, *start.parents) if (each / _FILE).is_file()), None)

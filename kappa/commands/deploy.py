@@ -367,7 +367,11 @@ def stage(
 def _accepted(
     allow: Sequence[str] | None, *, gap: bool = False, breaking: bool = False
 ) -> Allowances:
-    """Returns the allowances that the options give. Raises UsageError for an invalid `--allow`."""
+    """Converts the options for allowances to one value.
+
+    `gap` and `breaking` are the values of `--accept-gap` and `--allow-breaking`. Raises UsageError
+    for an invalid `--allow`.
+    """
     from kappa.replay.rollout.plan.finding import parse_allowances
 
     return parse_allowances(gap=gap, breaking=breaking, allow=allow or ())
@@ -392,7 +396,7 @@ def roll_out(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> None:
-    """Plans rollouts, asks for a yes, starts them, and follows each rollout until it has served."""
+    """Plans rollouts, asks for a yes, begins the rollouts, and follows each until it has served."""
     with rollouts_printed(here, options) as begun:
         ids = plan_and_begin(here, command, pipelines, options, plan_with)
         begun(ids)
@@ -408,8 +412,8 @@ def plan_and_begin(
 ) -> tuple[int, ...]:
     """Plans, asks for a yes, checks the law of slices, and starts the rollouts of the plan.
 
-    `command` is the command that the user typed, for hints, and `plan_with` makes the plan. Returns
-    the ids of the rollouts, or () if the plan has no changes.
+    `command` is the command that the user typed, for hints. `plan_with` computes the plan. Returns
+    the ids of the rollouts, or () if the plan contains no changes.
     """
     from kappa.code.spark_child import one_child
 

@@ -91,7 +91,7 @@ def export(
 
 
 def _cost_text(here: ProjectContext, tables: list[str], to: str, every: float | None) -> str:
-    """Describes how much the copies will write, from the sizes of the served tables.
+    """Describes how many bytes the copies will write, by the sizes of the served tables.
 
     `every` is the shortest time between copies in seconds, or None for a single copy.
     """

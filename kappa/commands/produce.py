@@ -108,13 +108,13 @@ class _Events:
     taken: int = 0
 
     def counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields the same lines, and adds their sizes in bytes to `taken`."""
+        """Yields the given lines, and adds the size of each line in bytes to `taken`."""
         for line in lines:
             self.taken += len(line)
             yield line
 
     def each(self, placed: Iterable[Placed]) -> Iterator[Placed]:
-        """Yields the same records, and adds 1 to `taken` for each record."""
+        """Yields the given records, and adds 1 to `taken` for each record."""
         for each in placed:
             self.taken += 1
             yield each

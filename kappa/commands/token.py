@@ -72,7 +72,7 @@ def add_token(
 def _unknown_tables(here: ProjectContext, tables: Sequence[str]) -> Iterator[str]:
     """Yields a warning for each table that is neither declared nor served.
 
-    It is only a warning, because the table may be declared later.
+    Such a table is not an error, because the table may be declared later.
     """
     if not tables:
         return

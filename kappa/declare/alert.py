@@ -24,7 +24,7 @@ _SECRET = re.compile(r"token|secret|passw|credential|key|signature|^(sig|auth)$"
 
 
 class AlertBirth(Struct, frozen=True):
-    """An alert in a birth certificate: the table, the address, and the kinds of change to send."""
+    """An alert in a build's birth certificate: its table, address, columns and condition."""
 
     name: str
     of: str
@@ -110,12 +110,12 @@ class Alert:
 
     @property
     def part_name(self) -> str:
-        """Returns the alert's name in lists of a version's parts: `alert NAME`."""
+        """Returns the name of the alert among the parts of a version: `alert NAME`."""
         return f"alert {self.name}"
 
     @property
     def outlet_birth(self) -> AlertBirth:
-        """Returns the alert as a birth certificate stores it."""
+        """Returns the form of the alert that a build's birth certificate stores."""
         return AlertBirth(self.name, self.of, self.to, self.columns, self.where, self.on)
 
 

@@ -139,11 +139,12 @@ def _required_text(given: Mapping[str, Any], key: str, where: str, example: str)
 
 
 def boards_in(project: Path) -> Mapping[str, Board | DeclarationError]:
-    """Reads all boards of a project, by name. An invalid file does not affect other boards.
+    """Reads all boards of a project, and returns them by name.
 
-    The name of a board is that of its file. The result contains a DeclarationError instead of a
-    board if the board's file has a mistake. If two file names are the same in different forms of
-    Unicode, the result contains a DeclarationError under that name.
+    The name of a board is the name of its file, without the ending. An invalid file does not affect
+    other boards: the result contains a DeclarationError instead of that board. If two file names
+    are different Unicode forms of the same name, the result contains a DeclarationError under that
+    name.
     """
     found: dict[str, Board | DeclarationError] = {}
     for path in sorted((project / FOLDER).glob("*.toml")):

@@ -52,7 +52,7 @@ def option_text(value: object) -> str:
 
 
 def listed_texts(where: str, option: str, given: object, example: str) -> tuple[str, ...]:
-    """Returns the texts in the list that a declaration gives for an option.
+    """Returns the value of an option that must be a list of texts.
 
     Raises DeclarationError, with a message that begins with `where`, if `given` is not a list of
     texts. `example` is a valid list, for the hint.
@@ -134,7 +134,7 @@ def _checked_share(where: str, threshold: str, share: object) -> float | None:
 
 
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
-    """Returns the texts in the list that a declaration gives for an option.
+    """Returns the value of an option that must be a list of texts, and not a single text.
 
     Raises DeclarationError, with a message that begins with `where`, if `words` is a single text,
     or is not a list of texts. `example` is a valid list, for the hint.
@@ -158,7 +158,7 @@ class WantedPart:
 
 
 def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
-    """Checks the options of a sink or an alert, and returns the part of the table that it follows.
+    """Checks the options of a sink or an alert, and returns the part of a table to follow.
 
     Raises DeclarationError, with a message that begins with `described_as`, if an option is not
     valid.

@@ -39,9 +39,10 @@ SINCE, LAST = "since", "last"
 class Over(StrEnum):
     """The form in which a step receives rows.
 
-    ROW is one row, as a mapping. ARROW and PANDAS are a table with the rows of one key in the
-    slice; if there are very many rows, the step is called for several tables. KEYS is a table with
-    the rows of many keys, together with a table of the keys' states.
+    With ROW, the step receives one row, as a mapping. With ARROW or PANDAS, the step receives a
+    table with the rows of one key in the slice; if there are very many rows, the step is called
+    several times, each time with a table of some of these rows. With KEYS, the step receives a
+    table with the rows of many keys, and a table with the states of these keys.
     """
 
     ROW = "row"
@@ -64,11 +65,11 @@ class Sessions:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Returns the names of the columns that an open session has in the state."""
+        """Returns the names of the state's columns that store an open session."""
         return (SINCE, LAST, *self.fold)
 
     def column_types(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Returns the names and types of the columns that an open session has in the state.
+        """Returns the names and types of the state's columns that store an open session.
 
         `rows` are the columns that the pipeline's function returns. Raises DeclarationError if a
         needed column is missing or has a wrong type.
@@ -93,8 +94,9 @@ class Ordered:
 
     `state` contains the columns of a key's state. `emits` is the name of the table that receives
     the emitted rows. `on_time` is the column of the state that contains the time of the next
-    wake-up. For `sessions`, the step is Kappa's own, so `step` is None; `state` is empty, because
-    the columns that the pipeline's function returns decide the types of the state.
+    wake-up. If the fold is declared by `sessions`, Kappa's own step is used, and `step` is None. In
+    this case, `state` is empty, because the columns that the pipeline's function returns decide the
+    types of the state.
     """
 
     step: Step | None = field(compare=False)
@@ -157,28 +159,28 @@ def ordered(
     returned. The state is a dict of the columns that `state` declares, which are None at first; the
     step changes the dict in place. The row is a mapping. The mappings that the step returns or
     yields become rows of the table `emits`. The step must not depend on anything except its
-    arguments. If a record has several rows, they come in the order of their values. Times must be
+    arguments. Rows that come from the same record are in the order of their values. Times must be
     in the years 1 to 9999. For a record with another time the function fails, and `on_error`
     decides what happens to the record.
 
     `over="keys"` is for steps that compute with whole columns, and is by far the fastest if there
-    are many keys. `step(states, rows)` receives two `pyarrow.Table`s. `states` has a row for each
-    key of the batch: the key's columns and the state. `rows` contains the rows of these keys: first
-    all rows of the first key in `states`, then those of the second, and so on, each key's rows in
-    the order of the log. The column `_state` of `rows` is the position of the row's key in
-    `states`, from 0. The step returns the new states as a table, or `states, emitted`. The new
-    states have the state's columns and a row for each key, in the order of `states`; the key's
-    columns are ignored. The table may be of any library that supports Arrow (pandas, Polars,
-    DuckDB).
+    are many keys. `step(states, rows)` receives two `pyarrow.Table`s. `states` contains a row for
+    each key of the batch, with the key's columns and the state's columns. `rows` contains the rows
+    of these keys: first all rows of the first key in `states`, then those of the second, and so on,
+    each key's rows in the order of the log. The column `_state` of `rows` is the position of the
+    row's key in `states`, from 0. The step returns the new states as a table, or `states, emitted`.
+    The table of the new states must contain the state's columns, and a row for each key, in the
+    order of `states`; the key's columns are ignored. This table may be of any library that supports
+    Arrow (pandas, Polars, DuckDB).
 
     `over="arrow"` and `over="pandas"` are for steps that compute with many rows of one key at once.
     The step is called as `step(state, rows)`. `rows` is a `pyarrow.Table`, or a `pandas.DataFrame`
     with Arrow types, that contains rows of one key in the order of the log; the emitted rows may
     have the same form. A batch of any kind may end after any row, so the step must be able to
-    continue from its state alone. The check of the law of slices finds a step that cannot.
+    continue from its state alone. The check of the law of slices finds a step that cannot do this.
 
     `on_time` names a timestamp column of the state. The step sets this column to the time at which
-    it is to be woken. When the log of the key's partition has reached that time, `step(state,
+    the step is to be woken. When the log of the key's partition has reached that time, `step(state,
     None)` is called, between two records. The step must then set the column to None or to a later
     time. With `on_time`, the state also contains the key's columns in every call, since a wake-up
     has no row that contains them. The clock is the greatest timestamp so far of any record in the
@@ -283,8 +285,8 @@ def _check_on_time(
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
     """Parses the DDL of a state or of emitted rows. Each column may have only a name and a type.
 
-    Raises DeclarationError if the DDL is not valid, or if a column has another part. The message
-    begins with the line and `what`.
+    Raises DeclarationError if the DDL is not valid, or if a column is declared with more than a
+    name and a type. The message begins with the line of the declaration and `what`.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(

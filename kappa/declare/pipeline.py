@@ -91,7 +91,7 @@ class Pipeline:
 
     @property
     def latest_tables(self) -> tuple[Table, ...]:
-        """Returns the tables that keep the latest value per key of a topic."""
+        """Returns the tables that contain the latest value for each key of a topic."""
         return tuple(table for table in self.tables if table.latest is not None)
 
     @property
@@ -105,10 +105,11 @@ class Pipeline:
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
-        """Returns the module and the name of each object from which all code for rows is reached.
+        """Returns the module and the name of each object from which the fingerprint begins.
 
-        These objects are the pipeline, given by `module` and `attribute`, and its steps. The
-        fingerprint follows their names to all code that determines rows.
+        The fingerprint covers all code that determines rows: it follows the names that these
+        objects use. The objects are the pipeline, identified by `module` and `attribute`, and the
+        functions that its ordered folds call.
         """
         places = [table.ordered.code_places for table in self.tables if table.ordered is not None]
         return ((module, attribute), *chain.from_iterable(places))
@@ -142,17 +143,19 @@ def pipeline(
     on_error: str = OnError.REJECT,
     max_rejects: MaxRejects = None,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], Pipeline]:
-    """Declares the decorated function as a pipeline. Its name is `name`, or the function's name.
+    """Declares the decorated function as a pipeline.
 
-    `reads` maps names to topics. Each parameter of the function has one of these names, and
-    receives a DataFrame. `writes` lists tables, views, sinks and alerts. The function returns
-    `{table: rows}` for every table that is declared without `latest`, `emitted` or `file`.
+    `name` is the name of the pipeline; the default is the name of the function. `reads` maps names
+    to topics. Each parameter of the function must have one of these names, and receives the rows of
+    the named topic as a DataFrame. `writes` lists tables, views, sinks and alerts. The function
+    returns `{table: rows}` for every table that is declared without `latest`, `emitted` or `file`.
 
-    A DataFrame has the columns of the event, and also the columns of the record in Kafka: `_topic`,
-    `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`, `latest`,
-    `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame also has `_log_time`. The
-    rows that the function returns for that table must include `_log_time`, `_topic`, `_partition`
-    and `_offset`. The rows for another ordered fold must include the last three.
+    A DataFrame contains the columns of the event, and also the columns of the record in Kafka:
+    `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` (as text). If a table has `first`,
+    `latest`, `top_k` or `sample`, or an ordered fold with `on_time`, a DataFrame also contains
+    `_log_time`. The rows that the function returns for that table must include `_log_time`,
+    `_topic`, `_partition` and `_offset`. The rows for a table with another ordered fold must
+    include `_topic`, `_partition` and `_offset`.
 
     `on_error` decides what happens to a record on which the function or a step fails. With
     "reject", the record is left out of all tables and becomes a reject. With "stop", the job ends
@@ -300,7 +303,7 @@ def _bound_inputs(
 
 
 def check_shapes(source: Source, name: str, reads: object, writes: object) -> None:
-    """Raises DeclarationError if `reads` is not a mapping by name, or `writes` is not a list."""
+    """Raises DeclarationError if `reads` is not a mapping from texts, or `writes` is not a list."""
     if not isinstance(reads, Mapping) or not all(isinstance(each, str) for each in reads):
         raise DeclarationError(
             f"{source}: pipeline {name} reads {describe_value(reads)}, which has no parameter's "
@@ -315,9 +318,10 @@ def check_shapes(source: Source, name: str, reads: object, writes: object) -> No
 
 
 def check_patterns(tables: Iterable[Table]) -> None:
-    """Raises DeclarationError if a table has the latest values of the topics of a pattern.
+    """Raises DeclarationError if a table is declared as `latest` of a pattern.
 
-    Topics have no order between them, so it is not defined which value is the latest.
+    The topics of a pattern have no order between them, so it is not defined which value of a key is
+    the latest.
     """
     for table in tables:
         if table.latest is not None and table.latest.pattern is not None:
@@ -403,9 +407,10 @@ def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topi
 
 
 def check_input(source: Source, pipeline: str, topic: Topic) -> None:
-    """Raises DeclarationError if the rows of a topic cannot be given to a pipeline's function.
+    """Raises DeclarationError if a pipeline's function cannot receive the rows of a topic.
 
-    This is the case for a compacted topic, and for changes without a column for the operation.
+    A function cannot receive the rows of a compacted topic, because its history cannot be replayed.
+    It cannot receive changes either if their event has no column for the operation.
     """
     if topic.kind is TopicKind.COMPACTED:
         raise DeclarationError(

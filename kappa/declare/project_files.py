@@ -32,9 +32,9 @@ class FileNotThere(DeclarationError):
 
 
 def open_named_files(folder: Path) -> None:
-    """Opens the folder of a project. Declarations in the folder can then name files in it.
+    """Opens the folder of a project, so that declarations in this folder can name files.
 
-    The stored contents of all files that were read before are deleted.
+    Deletes the stored contents of all files that were read before.
     """
     _opened[:] = [folder]
     _read.clear()
@@ -113,10 +113,12 @@ def _read_content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file. `path` is relative to the folder of the file `declared_in`, which declares it.
+    """Reads a file that a declaration names.
 
-    Returns the read file's path relative to the project's folder, and its content. Raises
-    DeclarationError if the file cannot be read, is too large, or is outside of the project.
+    `declared_in` is the file of the declaration, and `path` is relative to the folder of this file.
+    Returns the path of the read file relative to the project's folder, and the content of the read
+    file. Raises DeclarationError if the file cannot be read, is too large, or is outside of the
+    project.
     """
     folder = _folder_of(declared_in)
     named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))

@@ -61,7 +61,7 @@ def is_beyond(limit: MaxRejects, rejected: int, records: int) -> bool:
 
 
 def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
-    """Returns the message that a candidate has exceeded its limit, with the counts.
+    """Returns the message for a candidate that has exceeded its limit, with the counts.
 
     For instance: `rejected 120 of 2,300 records (5.217 %), and max_rejects is 1 %`.
     """
@@ -76,10 +76,10 @@ def beyond_text(limit: MaxRejects, rejected: int, records: int) -> str:
 def fails_on_more(failing: int, before: int, records: int) -> str:
     """Returns the reason why a candidate without a limit fails its verification, or "".
 
-    It fails if its function fails on more than 1 % of the records, and on more records than the
-    function of the live build. `failing` is the number of records on which the candidate's function
-    fails, `before` the number for the live build's function, and `records` the number of all
-    records.
+    The candidate fails if its function fails on more than 1 % of the records, and on more records
+    than the function of the live build. `failing` is the number of records on which the candidate's
+    function fails, `before` the number for the live build's function, and `records` the number of
+    all records. The result is "" if the candidate does not fail.
     """
     if failing <= max(before, _FAILING_SHARE * records):
         return ""

@@ -149,20 +149,20 @@ def sequence(
     """Finds rows of one key that follow one another in the log, and emits a row for each match.
 
     The `parts` are conditions, or results of `follows` or `absent`. A condition is a function at
-    the top level of a file. It receives a row, which is a mapping, and returns True if the row
-    belongs to the match. If the condition returns a mapping, the row belongs to the match too, and
-    the match keeps the values of that mapping; `keeps` declares the columns of these values. A
-    condition with two parameters also receives the values kept so far. For each match, the table
-    `emits` gets a row with the key and all kept values.
+    the top level of a file. The function receives a row, which is a mapping, and returns True if
+    the row belongs to the match. If the condition returns a mapping, the row belongs to the match
+    too, and the values of that mapping are kept for the match; `keeps` declares the columns of
+    these values. A condition with two parameters also receives the values kept so far. For each
+    match, a row with the key and all kept values is added to the table `emits`.
 
     The time between the first and the last row of a match is at most `within`. No row for which
     `without` is true may be skipped between the first and the last row. A match ends as early as
     possible, and begins as late as possible. After a match, the next match begins after the last
     row of that match. All times are log times: the greatest timestamp so far in the key's
-    partition. The rows must have `_log_time`, `_topic`, `_partition` and `_offset`. The table
-    itself has two columns: `rows_seen` is the number of the key's rows, and `wake_at` is the end of
-    an absence that is in progress. Raises DeclarationError, with the user's line, if the
-    declaration is not valid.
+    partition. The rows must have `_log_time`, `_topic`, `_partition` and `_offset`. In addition to
+    its keys, the table with this fold contains two columns: `rows_seen` is the number of the key's
+    rows, and `wake_at` is the end of an absence that is in progress. Raises DeclarationError, with
+    the user's line, if the declaration is not valid.
 
     Example:
         def looked(row):
@@ -237,7 +237,10 @@ class SequenceStep:
 
     @property
     def declared_at(self) -> tuple[Path, int]:
-        """Returns the file and the line of the first condition, for the place that errors show."""
+        """Returns the file and the line of the first condition.
+
+        Errors of the step show this place.
+        """
         code: CodeType = self.parts[0].condition.judge.__code__
         return Path(code.co_filename), code.co_firstlineno
 
@@ -329,7 +332,7 @@ class SequenceStep:
     def _skip(self, runs: Sequence[Run], row: Mapping[str, Any]) -> Iterator[Run]:
         """Yields the runs that may skip the row.
 
-        The runs that already skipped the row before come first.
+        Runs that have also skipped the previous row come first.
         """
         for run in sorted(runs, key=lambda r: r["is_next"]):
             part, is_full = run["part"], run["times"] == self.parts[run["part"]].times
@@ -361,7 +364,11 @@ class SequenceStep:
         return list(best.values())
 
     def _next_places(self, run: Run) -> list[tuple[int, int]]:
-        """Returns the positions to which the next row may advance a run: (part, row number)."""
+        """Returns the positions to which the next row may advance a run.
+
+        A position is `(part, times)`: the number of the part, from 0, and the number of rows that
+        match this part once the run has advanced.
+        """
         part = run["part"]
         if part >= 0 and run["times"] < self.parts[part].times:
             return [(part, run["times"] + 1)]

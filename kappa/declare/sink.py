@@ -36,7 +36,7 @@ _OF_OTHERS = re.compile(
 
 
 class SinkBirth(Struct, frozen=True):
-    """A sink in a birth certificate: the topic, the table, and the rows and columns to send."""
+    """A sink in a build's birth certificate: its topic, table, columns and condition."""
 
     topic: str
     of: str
@@ -51,15 +51,15 @@ class SinkBirth(Struct, frozen=True):
 class Sink:
     """A Kafka topic that always contains the rows that a table or maintained view serves.
 
-    `name` is the name of the topic, and `of` is the name of the table or view. Each row is a
-    record: its key contains the table's keys as JSON, and its value contains the row. A record
-    without a value deletes the key. The topic is compacted. Kappa creates the topic, with the given
-    number of `partitions`. A change that readers see at once, such as a promote or an undo, is sent
-    in a single transaction.
+    `name` is the name of the topic, and `of` is the name of the table or view. Each row becomes a
+    record. The key of the record contains the table's keys as JSON, and the value contains the row.
+    A record without a value deletes the key. The topic is compacted. Kappa creates the topic, with
+    the given number of `partitions`. A change that readers see at once, such as a promote or an
+    undo, is sent in a single transaction.
 
     `columns` names the columns to send in addition to the keys; the default is all columns. `where`
-    is a condition for rows, in DuckDB's SQL. If a row no longer meets the condition, its key is
-    deleted from the topic. `format` is the format of the values: JSON, `"csv"`, `Csv(...)` or
+    is a condition for rows, in DuckDB's SQL. If a row no longer meets the condition, the row's key
+    is deleted from the topic. `format` is the format of the values: JSON, `"csv"`, `Csv(...)` or
     `Avro(...)`. A sink has no influence on rows: if two versions differ only in sinks, nothing is
     replayed.
 
@@ -118,12 +118,12 @@ class Sink:
 
     @property
     def part_name(self) -> str:
-        """Returns the sink's name in lists of a version's parts: `sink NAME`."""
+        """Returns the name of the sink among the parts of a version: `sink NAME`."""
         return f"sink {self.name}"
 
     @property
     def outlet_birth(self) -> SinkBirth:
-        """Returns the sink as a birth certificate stores it."""
+        """Returns the form of the sink that a build's birth certificate stores."""
         return SinkBirth(
             self.name, self.of, self.partitions, self.columns, self.where, self.format.text
         )
@@ -131,7 +131,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """The format of a sink, and its text in a birth certificate, which is None for JSON."""
+    """The format of a sink. `text` is its form in a birth certificate, or None for JSON."""
 
     text: str | None
     _format: RecordFormat = field(compare=False)

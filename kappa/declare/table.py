@@ -1,9 +1,9 @@
 """Serving tables, declared by a pipeline's file. Pure.
 
-A table has one of five kinds: appended (no keys), folded (keys and fold), latest, emitted, or from
-a file. A latest table has the newest value for each Kafka key of a topic. An emitted table contains
-the rows that another table's ordered fold emits. The public name of a table is stable; the data of
-a table belong to a single build.
+A table is of one of five kinds: appended (no keys), folded (keys and fold), latest, emitted, or
+from a file. A latest table contains the newest value for each Kafka key of a topic. An emitted
+table contains the rows that another table's ordered fold emits. The public name of a table is
+stable; the data of a table belong to a single build.
 
 A row expires when the log's clock is later than the row's time plus a duration
 (kappa/state/log_clock.py). The clock depends only on the topics' logs, so rows expire in the same
@@ -40,27 +40,27 @@ from kappa.declare.values.columns import Column, Scalar
 class Table:
     """A serving table. The function returns its rows under `name`, and queries use the same name.
 
-    With `keys` and `fold`, the table has one row per key, and each other column is folded; or
-    `ordered(...)` folds all columns. Without `keys` and `fold`, rows are appended as the function
-    returns them: they never change, and two equal rows remain two rows. `latest=TOPIC` keeps the
-    newest value for each Kafka key of that topic; a tombstone deletes the key. `emitted` declares,
-    in DDL, the columns of the rows that an ordered fold emits. `file` is the path of a CSV file of
-    the project, relative to the file that declares the table. The table then contains the rows of
-    the CSV file at every frontier, and a changed CSV file is a new version. `columns` declares, in
-    DDL, the types of the CSV file's columns; without `columns`, the types are inferred from the
-    values. With `keys`, no two rows of the CSV file may have the same keys. The function returns no
-    rows for latest, emitted and file tables.
+    With `keys` and `fold`, the table contains one row per key. `fold` maps each other column to the
+    fold of this column, or is `ordered(...)`, which folds all columns. Without `keys` and `fold`,
+    rows are appended as the function returns them: they never change, and two equal rows remain two
+    rows. With `latest=TOPIC`, the table contains the newest value for each Kafka key of that topic;
+    a tombstone deletes the key. `emitted` declares, in DDL, the columns of the rows that an ordered
+    fold emits. `file` is the path of a CSV file of the project, relative to the file that declares
+    the table. The table then contains the rows of the CSV file at every frontier, and a changed CSV
+    file is a new version. `columns` declares, in DDL, the types of the CSV file's columns; without
+    `columns`, the types are inferred from the values. With `keys`, no two rows of the CSV file may
+    have the same keys. The function returns no rows for latest, emitted and file tables.
 
-    `checks` are SQL conditions. A candidate is promoted only if they are true for every row; null
-    counts as false. Like a view, a check can use the pipeline's own tables and views, but no clock,
-    no random function and no file. `max_added`, `max_removed` and `max_changed` are shares (0 to 1)
-    of the live build's rows. A candidate is promoted only if, at equal offsets, it adds, removes
-    and changes at most these shares of the rows.
+    `checks` are SQL conditions. A candidate is promoted only if all checks are true for every row;
+    a check that is null counts as false. Like a view, a check can use the pipeline's own tables and
+    views, but no clock, no random function and no file. `max_added`, `max_removed` and
+    `max_changed` are shares (0 to 1) of the live build's rows. A candidate is promoted only if, at
+    equal offsets, it adds, removes and changes at most these shares of the rows.
 
     `expire` and `after` limit the lifetime of rows. `expire` names a timestamp column, and `after`
     is a duration: a row is removed when the log's clock is later than the timestamp by more than
     `after`. The clock is the least log time over all partitions of the retained topics that the
-    pipeline reads. In a folded table, the column must be a key. A record becomes a reject
+    pipeline reads. In a folded table, the timestamp column must be a key. A record becomes a reject
     (`expired`) if it contributes to a row that has already expired by the log time of the record's
     own partition. The rows that the function returns for the table must include `_log_time`,
     `_topic`, `_partition` and `_offset`.
@@ -231,15 +231,16 @@ class Table:
 
     @property
     def refuses_expired(self) -> bool:
-        """Returns True if records are rejected whose rows in this table have already expired."""
+        """Returns True if a record is rejected when its row in this table has already expired."""
         return self.expiry is not None and self.latest is None
 
 
 def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
-    """Raises DeclarationError unless exactly one ordered fold emits into each emitted table.
+    """Raises DeclarationError if ordered folds and emitted tables do not match.
 
-    It is also raised if a fold emits into a table that is not declared, or if an emitted table of
-    sessions has a column that sessions do not have.
+    Exactly one ordered fold must emit into each emitted table. An ordered fold must not emit into a
+    table that is not declared, and an emitted table of sessions must not have a column that
+    sessions do not have.
     """
     emitters = {
         table.name: table.ordered.emits

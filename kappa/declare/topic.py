@@ -62,35 +62,35 @@ class Topic:
     compacted topic, a record whose value is null is a tombstone, which deletes the key.
 
     `event` declares the columns of a record, by DDL (`"id string not null, page string default
-    '/'"`) or by a JSON Schema. A JSON Schema is given as a mapping, or as the path of a file
-    relative to the project's folder. The attribute `columns` contains the columns of the event, and
-    `schema` contains the further conditions of a JSON Schema. `was` maps a column to the names that
-    its field had in older events. If a record has no field with the column's own name, the first of
-    the older names that the record has is used.
+    '/'"`) or by a JSON Schema. A JSON Schema is a mapping, or the path of a file relative to the
+    project's folder. The attribute `columns` contains the columns of the event, and `schema`
+    contains the further conditions of a JSON Schema. `was` maps a column to the names that its
+    field had in older events. If a record contains no field with the column's name, the first of
+    the column's old names that the record contains is used instead.
 
     `format` is the encoding of a record's value: "json" (the default), "csv", "access-log",
     "debezium-json", "debezium-avro", or an object such as `Csv(separator=";")` or
     `Avro(Subject("orders-value"))`. If the format has a schema, `event` may be omitted: the columns
     are the fields of the schema.
 
-    `key` names the column whose value the Kafka key repeats, as text. A record is rejected if it
-    has no key, if its key is not UTF-8, or if its key differs from the column. A key is required
-    for a compacted topic, and for the topic of an ordered fold or of a latest table. With a
-    `key_format`, the Kafka key has that format, and its single field is the column:
-    `key_format=Avro(Subject("orders-key"))`.
+    `key` names a column. The Kafka key of a record must be the value of this column, as text. A
+    record is rejected if it has no key, if its key is not UTF-8, or if its key differs from the
+    column. A key is required for a compacted topic, and for the topic of an ordered fold or of a
+    latest table. If `key_format` is declared, the Kafka key has this format, and the key's single
+    field is the column: `key_format=Avro(Subject("orders-key"))`.
 
     `config` contains Kafka's settings of the topic. `kappa topics create` creates the topic with
     these settings.
 
     With `archive=True`, the platform keeps a columnar copy of the topic's log. Replays read the
-    archive faster than Kafka, and the archive is kept longer than Kafka's retention. It has no
-    influence on rows. With `archive="raw"`, the archive also contains keys, values and headers, at
-    about twice the size. Then events that are no longer in Kafka can be decoded again if the
-    event's declaration changes.
+    archive faster than Kafka, and the archive is kept longer than Kafka's retention. The archive
+    has no influence on rows. With `archive="raw"`, the archive also contains keys, values and
+    headers, at about twice the size. Then events that are no longer in Kafka can be decoded again
+    if the event's declaration changes.
 
     A record is late, and is rejected, if its timestamp is more than `lateness` (such as "5
     minutes") after the time in the column `event_time`. A record is a duplicate, and is not folded,
-    if its partition has an earlier accepted record with the same `identity` (one column or
+    if its partition contains an earlier accepted record with the same `identity` (one column or
     several), less than `identity_horizon` ago (the default is 10 minutes). Lateness and identity
     require timestamps that the broker sets. Raises DeclarationError, with the user's file and line,
     if the declaration is not valid.
@@ -252,7 +252,8 @@ class Topic:
     def key_lines(self) -> tuple[str, ...]:
         """Returns the declared options of the key format as lines of text.
 
-        The result is empty if keys are plain text. The lines are compared to find changes.
+        The result is empty if keys are plain text. The lines are part of the version of a pipeline,
+        and a plan compares them to find changes.
         """
         if self.key_format is None:
             return ()
@@ -339,7 +340,7 @@ def schema_of_event(event: str | Mapping[str, Any] | Path, source: Source) -> Sc
 def with_old_names(
     columns: tuple[Column, ...], was: Mapping[str, str | Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Returns the columns together with the old names that `was` declares for them.
+    """Returns the columns with the old names that `was` declares.
 
     Raises DeclarationError if `was` is not valid.
     """

@@ -47,7 +47,8 @@ def archive_of(
 ) -> Archive:
     """Checks the option `archive` of a topic, and returns the contents of its archive.
 
-    Raises DeclarationError if the topic cannot have this archive.
+    Raises DeclarationError if the value of the option is not valid. A compacted topic, or a topic
+    with an identity, cannot be archived; for such a topic, DeclarationError is raised too.
     """
     if given is False:
         return Archive.NONE
@@ -103,8 +104,8 @@ def identity_columns(
 ) -> tuple[str, ...]:
     """Checks the option `identity` of a topic, and returns its columns.
 
-    Raises DeclarationError if a column does not exist or is given twice, or if equality is not
-    exact for its type.
+    Raises DeclarationError if a column does not exist or is declared twice, or if values of the
+    column's type cannot be compared exactly.
     """
     given = (identity,) if isinstance(identity, str) else identity
     names = listed_texts(f"{source}: topic {topic}", "identity", given, '("id",)')

@@ -123,8 +123,8 @@ def _checked_pattern(source: Source, pattern: object) -> str:
 def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
     """Reads the topics that have joined a pattern.
 
-    Raises DeclarationError if no topic has joined the pattern, or if its file is not valid. Within
-    `before_joining`, returns no topics instead.
+    Raises DeclarationError if no topic has joined the pattern, or if its file is not valid. If the
+    code runs in a block of `before_joining` that accepts this error, returns no topics instead.
     """
     try:
         return _listed_topics(source, pattern)
@@ -166,7 +166,10 @@ def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
-    """Writes the topics that have joined a pattern into its file, which is overwritten."""
+    """Writes the topics that have joined a pattern into the pattern's file.
+
+    An existing file is overwritten.
+    """
     path = project / joined_path(found.pattern)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

@@ -14,15 +14,16 @@ from kappa.declare.options import Thresholds, check_name, describe_value, thresh
 class View:
     """A query under a `name`, over the pipeline's own tables, for example for joins and ratios.
 
-    `sql` is in DuckDB's SQL. It can use the pipeline's own tables and views, but no clock, no
-    random function and no file. Without `keys` and `by`, the query is run when the view is read.
+    `sql` is a query in DuckDB's SQL. The query can use the pipeline's own tables and views, but no
+    clock, no random function and no file. Without `keys` and `by`, the query is run when the view
+    is read.
 
     With `keys` or `by`, the view is maintained: its rows are stored, and at every frontier they are
     exactly the rows of the query over the tables at that frontier. `keys` are the columns that
     identify a row. If rows have no key but belong together in groups (such as all bids of an
     auction), `by` names the columns that identify a group; the default is the keys. A maintained
-    view may have `checks`, `max_added`, `max_removed` and `max_changed`, as a table has. `expire`
-    and `after` are not allowed: rows disappear from a view when the rows of its tables expire.
+    view may have `checks`, `max_added`, `max_removed` and `max_changed`, like a table. `expire` and
+    `after` are not allowed: rows disappear from a view when the rows of its tables expire.
 
     Example:
         View("busy_pages", "select page, visits from page_visits where visits > 100")
@@ -103,7 +104,7 @@ class View:
 
     @property
     def part_name(self) -> str:
-        """Returns the view's name in lists of a version's parts.
+        """Returns the name of the view among the parts of a version.
 
         The name is `view NAME`, or `maintained view NAME`.
         """

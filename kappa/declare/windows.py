@@ -83,18 +83,18 @@ def sessions(
 ) -> Ordered:
     """Folds the rows of one key into sessions by the time `at`, in the order of the log.
 
-    The table contains the open session of each key: `since` and `last`, which are its first and
-    last time, and a column for each entry of `fold`. If a row's time is more than `gap` after the
-    last time, the open session ends and becomes a row of the table `emits`. Each column of that
-    table must have the name of a key or of a column of the session. A row with an earlier time
-    belongs to the open session, and a row without a time belongs to no session. The folds of a
-    session are `count`, `sum_`, `min_`, `max_`, `first` and `latest`; they ignore nulls, and use
-    the order of the log. If a sum does not fit its type, the fold fails on the record, and
+    The table contains the open session of each key: the columns `since` and `last`, which are the
+    session's first and last time, and a column for each entry of `fold`. If a row's time is more
+    than `gap` after the last time, the open session ends and becomes a row of the table `emits`.
+    Each column of that table must have the name of a key or of a column of the session. A row with
+    an earlier time belongs to the open session, and a row without a time belongs to no session. The
+    folds of a session are `count`, `sum_`, `min_`, `max_`, `first` and `latest`; they ignore nulls,
+    and use the order of the log. If a sum does not fit its type, the fold fails on the record, and
     `on_error` decides what happens to the record.
 
-    Kappa computes sessions in whole columns, many times faster than a step that is called for each
-    row. The rows must include `_topic`, `_partition` and `_offset`. Raises DeclarationError, with
-    the user's line, if the declaration is not valid.
+    Kappa computes sessions with operations on whole columns, many times faster than a step that is
+    called for each row. The rows must include `_topic`, `_partition` and `_offset`. Raises
+    DeclarationError, with the user's line, if the declaration is not valid.
 
     Example:
         @pipeline(
@@ -155,13 +155,13 @@ def sessions(
 def session(state: dict[str, Any], at: datetime | None, gap: str) -> dict[str, Any] | None:
     """Advances the session of a key to the time `at`. Returns the session that ended, or None.
 
-    A step of `ordered` calls this function first, to compute with each row of a session in Python.
-    If you do not need Python for each row, `sessions` is many times faster. `state` contains the
-    columns `since` and `last`, which are the first and last time of the open session. If `at` is
-    more than `gap` after the last time, the open session ends: its state is returned, and all
-    columns of `state` become None before the new session begins. An earlier time belongs to the
-    open session. If `at` is None, the row belongs to no session. Raises DeclarationError if `gap`
-    is not a duration above zero.
+    Call this function first in a step of `ordered` that must process each row of a session in
+    Python. If you do not need Python for each row, `sessions` is many times faster. `state`
+    contains the columns `since` and `last`, which are the first and last time of the open session.
+    If `at` is more than `gap` after the last time, the open session ends: its state is returned,
+    and all columns of `state` become None before the new session begins. An earlier time belongs to
+    the open session. If `at` is None, the row belongs to no session. Raises DeclarationError if
+    `gap` is not a duration above zero.
 
     Example:
         def visits_of(state, row):

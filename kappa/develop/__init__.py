@@ -6,11 +6,11 @@ nothing to a journal, and changes no topic and no build. Read the modules in thi
     sample        records of a topic, or the project's sample events of the topic
     row_changes   the rows that a change adds, removes and changes
     sample_runs   a run of the project on its samples, compared with the last good run
-    run_text      a run as lines
+    run_text      formats the result of a run as lines of text
     child         the scratch folder, and the child process with Spark
-    loop          the loop: a run at each save, and keys; the watch of the project's files
-    cases         events and the rows that they must give, as files of a project
-    suite         all tests of a project, on one Spark
+    loop          runs the project at each save or key press, and watches its files
+    cases         files of a project with events, and with the rows expected from them
+    suite         runs all tests of a project, on one Spark session
 """
 
 __all__ = ["child", "loop", "row_changes", "run_text", "sample", "sample_runs", "suite"]

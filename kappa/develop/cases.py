@@ -1,8 +1,9 @@
-"""Test cases of a project: files with events, and files with the rows that the events must give.
+"""Test cases of a project: files with events, and files with the rows expected from them.
 
-The events in `events/` must give the rows in `tests/rows/`. Each folder `tests/NAME/events/` is
-another case, with its rows in `tests/NAME/rows/`. A file `TABLE.ndjson` has all rows of a table or
-view. `PIPELINE.rejects.ndjson` has the rejects of a pipeline, if there are any.
+The rows in `tests/rows/` are expected from the events in `events/`. Each folder
+`tests/NAME/events/` is a further case; its expected rows are in `tests/NAME/rows/`. A file
+`TABLE.ndjson` contains all rows of a table or view. `PIPELINE.rejects.ndjson` contains the rejects
+of a pipeline, if there are any.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SUFFIX = ".ndjson"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: a folder of events, and the folder with the rows that the events must give."""
+    """A test case: a folder of events, and a folder with the rows expected from these events."""
 
     name: str
     events: Path
@@ -65,9 +66,9 @@ def compare_rows(
 ) -> Iterator[tuple[str, Path, TableChange | None]]:
     """Yields each table whose rows differ from its file of expected rows.
 
-    An element is (table, file, difference); the difference is None if the file is missing. `rows`
-    maps a table to its actual rows, and `keys` maps a table to its keys. Raises the errors of
-    `read_rows`.
+    An element is (table, file, difference). The difference is None if the file does not exist.
+    `rows` maps a table to its actual rows, and `keys` maps a table to its keys. Raises the errors
+    of `read_rows`.
     """
     for table, found in rows.items():
         file = rows_file(case, pipeline, table)
@@ -88,7 +89,7 @@ def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
 
 
 def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
-    """Lists the files of rows in a case that belong to no table.
+    """Lists the files of expected rows in a case that belong to no table.
 
     `expected` are the files that belong to a table.
     """
@@ -98,7 +99,8 @@ def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
 def write_rows(file: Path, rows: Iterable[Row]) -> None:
     """Replaces the content of a file with rows, as one JSON object per line.
 
-    If there are no rows and the file is for rejects, the file is deleted.
+    If there are no rows and the file contains the expected rejects of a pipeline, the file is
+    deleted.
     """
     text = "".join(object_line(row.keys(), row.values()) for row in rows)
     if not text and file.stem.endswith(f".{REJECTS}"):

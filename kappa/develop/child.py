@@ -20,9 +20,9 @@ from kappa.code.spark_child import one_child
 
 @contextmanager
 def scratch_child(settings: Settings) -> Iterator[Path]:
-    """Starts the child process that folds samples in the block, and yields a scratch folder.
+    """Starts the child process that folds samples, and yields a scratch folder.
 
-    The folder is deleted after the block.
+    The child process folds samples while the block runs. The folder is deleted after the block.
     """
     scratch = make_folder(Path(tempfile.gettempdir()), DEV)
     try:

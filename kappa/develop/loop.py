@@ -1,4 +1,4 @@
-"""The loop of `kappa dev`: runs the project at each save, and when a key is pressed.
+"""The loop of `kappa dev`, which runs the project at each save, and when a key is pressed.
 
 The loop runs in the main thread, which a signal can interrupt at any time. Other threads put events
 into a queue: lists of saved files, and keys.
@@ -50,11 +50,11 @@ def run_loop(
     Raises KeyboardInterrupt if a signal interrupts the loop.
 
     Args:
-        settings: The project's settings; an error in a later kappa.toml is shown.
+        settings: The settings of the project. Errors in a later kappa.toml are shown.
         scratch: The folder for all files of the runs.
         open_log: Returns the log from which samples are read, or None if no broker is up.
         show: Shows lines.
-        step: Shows a step that takes a while. Yields a function that changes the step's text.
+        step: Shows the text of a long step. Yields a function that changes the text.
     """
     events = SimpleQueue[_Event]()
     runs = SampleRuns(settings, scratch, Samples(settings.project, open_log))
@@ -112,7 +112,7 @@ def _title(event: _Event | None) -> str:
 
 
 def _next_event(events: SimpleQueue[_Event]) -> _Event:
-    """Waits for a key or a save, and returns it. Saves that have already arrived count as one."""
+    """Waits for the next key or save. Returns the key, or the paths of all files saved so far."""
     event = events.get()
     if isinstance(event, str):
         return event
@@ -165,10 +165,10 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
 class ProjectWatch:
     """A watch that reports the saved files of a project, from its own threads, until it is closed.
 
-    One thread watches the project's folder itself, in which folders are created and deleted.
-    Another thread watches the folders in it, with everything below them. The root, environments and
-    hidden folders are not watched, because they have very many files, but no file that a pipeline
-    reads.
+    One thread watches the project's folder itself, to notice folders that are created or deleted
+    there. Another thread watches the folders in the project's folder, with everything below these
+    folders. The root, Python environments and hidden folders are not watched: they contain very
+    many files, but no file that a pipeline reads.
     """
 
     def __init__(self, project: Path, root: Path, on_saved: Callable[[list[str]], None]) -> None:
@@ -190,7 +190,7 @@ class ProjectWatch:
         self._top.start()
 
     def close(self) -> None:
-        """Ends the watch."""
+        """Stops the threads of the watch."""
         self._ends.set()
         self._folders_end.set()
         for thread in (self._top, self._below):
@@ -264,7 +264,7 @@ def is_of_project(path: Path, project: Path, root: Path) -> bool:
 
 
 def watched_folders(project: Path, root: Path) -> tuple[Path, ...]:
-    """Lists the folders in a project that are watched, each with everything below it."""
+    """Lists the direct subfolders of a project that are watched, with everything below them."""
     return tuple(
         sorted(
             folder

@@ -15,11 +15,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The difference between a table's rows before and after a change.
+    """The difference between a table's rows before and after a change of a pipeline.
 
-    `rows` is the number of rows after the change. `changed` has a pair (row before, row after) for
-    each row that has the same keys on both sides but other values. `is_new` is True if the table
-    did not exist before; `is_gone` is True if the table no longer exists.
+    `rows` is the number of rows after the change. `changed` contains a pair (row before, row after)
+    for each row that has the same keys on both sides but other values. `is_new` is True if the
+    table did not exist before; `is_gone` is True if the table no longer exists.
     """
 
     table: str
@@ -81,9 +81,9 @@ def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[str, Row] | None:
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
-    """Returns the rows that `others` does not have.
+    """Returns the rows that are not in `others`.
 
-    If a row occurs n times more often in `rows`, it is returned n times.
+    If a row occurs n times more often in `rows` than in `others`, the result contains it n times.
     """
     left = Counter(map(_text, others))
     found = []

@@ -68,7 +68,7 @@ class Sample:
 
 
 class Samples:
-    """The samples of topics. A topic is read once; files are read again when they change."""
+    """The samples of topics. A topic is read once. Files are read again when they change."""
 
     def __init__(
         self,
@@ -95,9 +95,10 @@ class Samples:
         self._has_looked = False
 
     def sample(self, topic: Topic) -> Sample:
-        """Returns the sample of a topic: its records, or the sample events if there are none.
+        """Returns the sample of a topic.
 
-        Raises UsageError, with the line, if a file of events is wrong.
+        The sample contains records of the topic itself, or the project's sample events if the topic
+        contains no records. Raises UsageError, with the line, if a file of events is wrong.
         """
         if topic.name not in self._of_topics:
             self._of_topics[topic.name] = self._topic_sample(topic.name)
@@ -157,8 +158,8 @@ def read_topic(log: TopicLog, topic: str) -> Sample | None:
 def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Offsets]]:
     """Yields ranges (start, end) with the first and the newest offsets of each partition. Pure.
 
-    The ranges of a partition do not overlap. All ranges together have at most about as many offsets
-    as a sample may have records.
+    The ranges of a partition do not overlap. The total number of offsets in all ranges is about the
+    greatest number of records in a sample, or less.
     """
     parts = [each for each in end.items() if each[2] > begin.at(*each[:2])]
     share = _MOST_RECORDS / max(1, len(parts)) / (_FIRST + _NEWEST)
@@ -179,7 +180,7 @@ def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Of
 
 
 def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
-    """Lists the files in a folder with the events of a topic, ordered by name."""
+    """Lists the files that contain a topic's events in a folder, ordered by name."""
     if not folder.is_dir():
         return ()
     return tuple(
@@ -192,7 +193,7 @@ def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
 
 
 def read_events(files: Iterable[Path], topic: Topic, *, at_most: int | None = None) -> Sample:
-    """Reads the events in files, in order. Reads at most `at_most` events, if it is given.
+    """Reads the events in files, in order, but at most `at_most` events if `at_most` is not None.
 
     Raises UsageError, with the file and line, if an event cannot be read.
     """

@@ -41,10 +41,10 @@ _Rows = Mapping[str, list[Row]]
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """A pipeline in a run: the plan in brief, the samples, and the changes of its tables.
+    """The result of a run for one pipeline: a short plan, the samples, and the changed rows.
 
-    `same` is True if the pipeline was not folded again, because its code and samples have not
-    changed since the last good run.
+    `changes` contains the difference of each table. `same` is True if the pipeline was not folded
+    again, because its code and samples have not changed since the last good run.
     """
 
     name: str
@@ -56,10 +56,10 @@ class PipelineRun:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRun:
-    """A run of all pipelines, and the refusals of the project's files and functions.
+    """The result of a run of all pipelines, with the refusals of files and functions.
 
-    `seconds` is the duration of the run. `gone` are the pipelines of the previous run that no file
-    declares any more.
+    `seconds` is the duration of the run. `gone` contains the pipelines of the previous run that no
+    file of the project declares any more.
     """
 
     seconds: float
@@ -119,7 +119,7 @@ class SampleRuns:
         return replace(run, seconds=time.monotonic() - began)
 
     def _run(self, say: Callable[[str], None]) -> ProjectRun:
-        """Runs the project, without setting `seconds` in the result."""
+        """Runs the project with its present files. The field `seconds` of the result is not set."""
         say("reading the project" if self._number else "starting Spark, and reading the project")
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
@@ -172,7 +172,7 @@ class SampleRuns:
         samples: Mapping[str, tuple[Sample, ...]],
         say: Callable[[str], None],
     ) -> Mapping[str, _Rows | Refusal]:
-        """Folds the samples of the due pipelines. Returns the rows or the refusal of each."""
+        """Folds the samples of the pipelines in `due`. Returns the rows or the refusal of each."""
         if not due:
             return {}
         say(f"folding the samples: {', '.join(due)}")
@@ -232,7 +232,11 @@ class SampleRuns:
         return PipelineRun(name, plan, samples, tuple(changes))
 
     def _plan(self, declared: Declared) -> tuple[str, ...]:
-        """Returns a pipeline's plan in brief: changes since the serving build, also for readers."""
+        """Returns a short plan for a pipeline, as lines of text.
+
+        The plan contains the differences from the serving build, including those that readers
+        notice. If no build serves, it contains the differences from the last good run.
+        """
         name = declared.pipeline.name
         born = self._births().get(name)
         if born is None:

@@ -1,8 +1,8 @@
 """Runs all tests of a project, one after the other, on one Spark session in this process.
 
-For each case (cases.py) and each pipeline that reads the case's events, the rows are compared with
-the files of rows, and the law of slices is tested. Then pytest runs the project's test files; the
-fixture `warm_spark` uses the same Spark session.
+A case (cases.py) is tested with each pipeline that reads the case's events: the rows are compared
+with the files of expected rows, and the law of slices is tested. Then pytest runs the project's
+test files; the fixture `warm_spark` uses the same Spark session.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run_tests(
         session: Waits until this process's Spark session is ready and active.
         update: If True, files whose rows differ are overwritten with the actual rows.
         show: Shows lines.
-        step: Shows a step that takes a while. Yields a function that changes the step's text.
+        step: Shows the text of a long step. Yields a function that changes the text.
     """
     began, project = time.monotonic(), settings.project
     cases = project_cases(project)
@@ -179,7 +179,7 @@ class _Suite:
         import pytest  # noqa: PLC0415  # it is the user's own
 
         class Counts:
-            """A pytest plugin that counts the tests."""
+            """A pytest plugin that counts passed and failed tests, and records an interruption."""
 
             passed = failed = 0
             is_interrupted = False

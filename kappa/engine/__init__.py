@@ -1,13 +1,14 @@
-"""The engine, which folds slices with Spark: it reads offsets, and commits rows to Delta tables.
+"""The engine, which folds slices of the log into Delta tables with Spark.
 
-Read slice.py first. A slice takes seven steps:
+Read slice.py first. These files contain the steps of a slice and the slice's rows:
 
 - slice.py: the steps in their order: read, decode, judge, apply, combine, commit, publish
-- slice_rows.py: the rows of a slice; only these classes know which process has the rows
+- slice_rows.py: the interface of a slice's rows; only the classes that implement this interface
+  know whether the rows are in this process or in Spark
 - slice_in_process.py: the rows of a small slice, in this process
 - slice_in_spark.py: the rows of a large slice, in Spark
 
-The folders for the steps:
+Each of these folders contains the code for some of the steps:
 
 - read/ (read): from offsets to the records in the log
 - function/ (judge and apply): the user's function on a decoded slice
@@ -18,8 +19,8 @@ The folders for the steps:
 The other folders:
 
 - job/: the process that folds the slices of a build
-- spark/: sessions, and how their JVM starts, on this machine or on a cluster
+- spark/: sessions, and the start of a session's JVM, on this machine or on a cluster
 - archive/: typed copies of topics' logs
-- children/: programs for a single task in a Spark process of its own, and spares that wait for a
-  task
+- children/: programs that perform a single task in a separate Spark process, and spares that wait
+  for a task
 """

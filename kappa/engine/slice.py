@@ -1,11 +1,11 @@
 """The steps of a slice, from reading its offsets to publishing its frontier.
 
-A slice takes seven steps:
+A slice is processed in seven steps:
 
-- read: the job reads the records of a small slice; Spark workers read a large slice themselves
+- read: the job reads the records of a small slice; Spark workers read the records of a large slice
 - decode: bytes become valid events and rejects; each topic is decoded once
-- judge: records that fail or contribute to expired rows become rejects; some redriven records are
-  duplicates
+- judge: a record becomes a reject if the user's function fails on it, or if it contributes to
+  expired rows; then Kappa decides which redriven records are duplicates
 - apply: the user's function computes rows for its tables
 - combine: ordered folds combine their rows with the stored states of the keys
 - commit: each table gets one commit; then the maintained views are updated
@@ -13,10 +13,11 @@ A slice takes seven steps:
 
 Only the objects of slice_rows.py know whether the rows of a slice are in this process or in Spark.
 
-The frontier alone decides which slices are folded. A job begins by taking back all commits after
+The frontier alone decides which slices are folded. When a job begins, it reverts all commits after
 the frontier. So after a crash between any two steps, the slice is folded again (law 1). After
-repeated crashes, the slice is folded in parts (law 12). The job stops if a slice does not follow
-the frontier (law 2), or if a table has a version that the frontier does not name (law 18).
+repeated crashes, the slice is folded in parts (law 12). The job stops if a slice does not begin
+where the frontier ends (law 2), or if a table has a version that the frontier does not name (law
+18).
 """
 
 from __future__ import annotations
@@ -81,14 +82,18 @@ from kappa.tables.versions import files
 
 
 class _ToJudge(Exception):
-    """A signal that a slice must be folded again, with judged records.
+    """A signal that a slice must be folded again, after its failing records have been rejected.
 
-    Some records of the slice fail, and parts of the slice may be committed as if no record failed.
+    The user's function fails on some records of the slice. Parts of the slice may already be
+    committed as if no record failed.
     """
 
 
 class _Failed:
-    """The records for which steps failed. The slice is folded without these records."""
+    """The records of a slice on which ordered steps failed.
+
+    The slice is folded without these records.
+    """
 
     def __init__(self) -> None:
         self.culprits: list[Culprit] = []
@@ -112,9 +117,9 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A slice, or a part of a slice, that is being folded.
+    """The work on a slice, or on a part of a slice, that is being folded.
 
-    The tables are at the frontier `last`. The records in `failed` become rejects.
+    Before the work, the tables are at the frontier `last`. The records in `failed` become rejects.
     """
 
     piece: Slice
@@ -149,14 +154,14 @@ class SliceRunner:
         cores: int = 0,
         drift: DriftWatch | None = None,
     ) -> None:
-        """Takes all tables back to the build's frontier, opens them, and creates missing tables.
+        """Reverts all tables to the build's frontier, opens them, and creates missing tables.
 
         A slice of at most `driver_rows` offsets is decoded in this process, by `cores` threads (0:
         as many threads as this machine has cores). For a larger slice, `TableWriter` decides which
         tables are committed in this process. `SliceLimit` explains `slice_seconds`, and
         `MaintainedViews` explains `views_are_current`. If `archives` is None, the archives of
-        `store` are used. If `drift` is given, it searches the records, counts and rejects of each
-        slice for drift.
+        `store` are used. If `drift` is not None, `drift` searches the records, counts and rejects
+        of each slice for drift.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -195,14 +200,14 @@ class SliceRunner:
         )
 
     def versions(self) -> dict[str, int]:
-        """Returns the newest version of each table and of its recent rows."""
+        """Returns the newest version of each table, and of each table of recent rows, by name."""
         each = (writer.versions() for writer in self.writers)
         return {name: version for versions in each for name, version in versions.items()}
 
     def first_frontier(self) -> Frontier:
         """Returns the first frontier of a new build.
 
-        The frontier has the offsets of the build's origin, and names version 0 of each table.
+        The frontier contains the offsets of the build's origin, and names version 0 of each table.
         """
         origin = self._birth.origin_offsets
         return Frontier(
@@ -217,13 +222,16 @@ class SliceRunner:
     def rest(self, *, ends: bool = False) -> None:
         """Stores the memories of identities that became due while no slice arrived.
 
-        If this process stops and another process continues the build, `ends` is True. Then all
-        memories that the other process needs are stored.
+        If `ends` is True, this process stops and another process continues the build. Then all
+        memories that the other process would have to build again are stored.
         """
         self._identities.rest(ends=ends)
 
     def prepare(self, session: Callable[[], SparkSession]) -> None:
-        """Plans the function for small slices, in a background thread that waits for `session`."""
+        """Starts a background thread that plans the function for small slices.
+
+        The thread calls `session` and waits for the Spark session that it returns.
+        """
         self._function.prepare(session)
 
     def run_slice(
@@ -237,13 +245,14 @@ class SliceRunner:
         heard_at: str | None = None,
         views_at: Offsets | None = None,
     ) -> None:
-        """Folds a slice into all tables, and publishes its frontier.
+        """Folds a slice into all tables, and publishes the slice's frontier.
 
-        If the slice is split, each part gets a frontier. A small slice is read before `session` is
-        called, because that call may wait for Spark. `heard_at` is published with the last
-        frontier. Maintained views are computed at the end of a slice that reaches `views_at`, or at
-        the end of each slice if `views_at` is None. Raises Broken if the job must not continue;
-        after that, nothing is published.
+        If the slice is split, a frontier is published after each part. A small slice is read before
+        `session` is called, because that call may wait for Spark. `heard_at`, the time up to which
+        the build has read all deletions, is published with the last frontier of the slice.
+        Maintained views are computed at the end of a slice that reaches `views_at`, or at the end
+        of each slice if `views_at` is None. Raises Broken if the job must not continue; then no
+        further frontier is published.
         """
 
         def noted_session() -> SparkSession:
@@ -281,9 +290,9 @@ class SliceRunner:
         self._close_tables()
 
     def _open(self, *, views_are_current: bool) -> None:
-        """Takes all tables back to the frontier and opens them.
+        """Reverts all tables to the frontier, and opens the tables.
 
-        Other objects hold the list of writers, so the list remains the same object.
+        The list of writers is changed in place, because other objects refer to this list.
         """
         take_back_to_frontier(self._store, self._birth)
         self.writers[:] = open_tables(
@@ -328,10 +337,10 @@ class SliceRunner:
             raise translated(error, self._pipeline) from error
 
     def _fold(self, work: _Work) -> tuple[Mark, Mapping[str, str]] | None:
-        """Folds a slice. If records fail, folds the slice again with these records rejected.
+        """Folds a slice. If records fail, rejects these records and folds the slice again.
 
-        Returns the slice's mark and its failing views. Returns None if so many records fail that
-        the slice must be split.
+        Returns the slice's mark, and the reason for each failing view by the view's name. Returns
+        None if so many records fail that the slice must be split.
         """
         are_too_many = False
         while not are_too_many:
@@ -349,9 +358,10 @@ class SliceRunner:
         return None
 
     def _fold_once(self, work: _Work) -> tuple[Mark, Mapping[str, str]]:
-        """Runs all steps of a slice from reading to the commits.
+        """Runs all steps of a slice except the publishing of the frontier.
 
-        Returns the slice's mark, and the views that fail at the slice's end, each with its reason.
+        Returns the slice's mark, and the views that fail at the slice's end. Each failing view's
+        name is mapped to the reason.
         """
         function, watch, last = self._function, work.watch, work.last
         try:
@@ -413,8 +423,8 @@ class SliceRunner:
         """Reads and decodes a small slice in this process.
 
         The memories of identities that decoding needs are loaded first. Returns None if Spark
-        workers must read and decode the slice: because the slice is large, because its records are
-        very large, or because the topics have lost records that archives may have.
+        workers must read and decode the slice. This happens if the slice is large, if the slice's
+        records are very large, or if the topics have lost records that an archive may contain.
         """
         piece, source = work.piece, work.source
         if piece.distance > self._driver_rows:
@@ -474,9 +484,10 @@ class SliceRunner:
         A record fails if the function or a step fails on it, if it is a truncation that cannot be
         applied to a table of latest rows, or if it contributes to expired rows.
 
-        Returns the function's rows if the function had to run for this, otherwise None. Marks and
-        the rejects table count the records that the function rejects, so the function runs before
-        any table has the records. The rejects also decide whether a redriven record is folded.
+        The slice's mark and the rejects table count the records that the function rejects, and
+        these rejects also decide whether a redriven record is folded. So if `FunctionRows.judges`
+        requires it, the function runs here, before the first commit, and its rows are returned.
+        Otherwise, returns None.
         """
         function, source = self._function, work.source
         if self._pipeline.on_error is OnError.REJECT:
@@ -501,7 +512,11 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, TableRows | None]:
-        """Returns the rows of the tables that topics fill: latest tables, and the rejects table."""
+        """Returns the rows of the `latest` tables and of the rejects table, by table.
+
+        Only the tables of `writers` are included. None means that the slice has no rows for the
+        table.
+        """
         tables = {writer.birth.name: writer for writer in writers}
         rows: dict[str, TableRows | None] = {
             table.name: latest_rows(records, table.latest, tables[table.name], mark, spark)
@@ -524,7 +539,8 @@ class SliceRunner:
     ) -> Mapping[str, ContributedRows]:
         """Returns the rows that the user's function computes, by table.
 
-        If the function has already run on the slice, `judged` contains its rows, and is returned.
+        If the function has already run on the slice, `judged` contains the function's rows and is
+        returned unchanged.
         """
         if judged is not None:
             return judged
@@ -538,10 +554,10 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, ContributedRows]:
-        """Folds the rows of ordered folds into the stored states of their keys.
+        """Folds the function's rows for ordered folds into the stored states of the rows' keys.
 
-        Other folds need no order. The commit of their table combines their rows with the stored
-        rows.
+        Rows for all other tables are returned unchanged. Their folds need no order: the commit of
+        such a table combines the contributed rows with the stored rows.
         """
         return self._steps.applied(
             rows,
@@ -556,10 +572,10 @@ class SliceRunner:
     def _commit(
         self, writers: Sequence[TableWriter], rows: Mapping[str, TableRows | None], mark: Mark
     ) -> Iterator[None]:
-        """Commits the rows of a slice to `writers` while the block runs.
+        """Commits the rows of a slice to the tables of `writers` while the block runs.
 
-        All commits are done when the block ends. Rows that Spark holds, or that Spark may have to
-        merge, are committed before the block begins.
+        All commits have ended when the block ends. Rows in Spark frames, and rows that Spark may
+        have to merge, are committed before the block begins.
         """
         beside: list[Future[str]] = []
         try:
@@ -601,9 +617,9 @@ class SliceRunner:
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Returns the writers of the tables that topics or files fill, and the other writers.
+        """Returns the writers of tables that topics or files fill, and the writers of other tables.
 
-        The function fills the tables of the other writers. The tables of views are left out.
+        The function fills the other tables. The tables of views are in neither list.
         """
         others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]

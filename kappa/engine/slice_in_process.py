@@ -68,10 +68,10 @@ def decode_here(
 ) -> SliceHere:
     """Reads and decodes the records of a slice in this process.
 
-    `sample` is called with the raw records of each topic that has few offsets. If a topic has many
-    offsets, `cores` threads read and decode its partitions. For topics that declare an identity,
-    the memories are updated to the end of the slice. Raises TooManyBytesError if the records are
-    too large for this process.
+    A topic with at most 10,000 offsets in the slice is decoded in this thread, and `sample` is
+    called with the topic's name and raw records. The partitions of all other topics are read and
+    decoded by `cores` threads. For topics that declare an identity, decoding updates `memories` to
+    the end of the slice. Raises TooManyBytesError if the records are too large for this process.
     """
     tables: dict[str, pa.Table] = {}
     few, many = _parted(piece, topics)
@@ -144,7 +144,11 @@ class SliceHere(SliceRows):
         )
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Returns the rejects at these places."""
+        """Returns the places in `places` that are rejects of this slice.
+
+        Each such place is mapped to the offset of the record that the reject redrives, or to None
+        if the reject is not a redriven record.
+        """
         return {
             place: of
             for name in topics_of(places)
@@ -153,9 +157,9 @@ class SliceHere(SliceRows):
         }
 
     def reject_examples(self) -> tuple[RejectExample, ...]:
-        """Returns the first reject for each topic, reason and field.
+        """Returns the first reject for each combination of topic, reason and field.
 
-        Only the first rejects of each topic are searched.
+        Only the first 200 rejects of each topic are searched.
         """
         found: dict[tuple[str, str, str], RejectExample] = {}
         for topic, counts in self._seen.items():
@@ -177,7 +181,7 @@ class SliceHere(SliceRows):
         return tuple(found.values())
 
     def settle(self, found: Settled) -> None:
-        """Removes the duplicates from the tables."""
+        """Stores which redriven records are folded, and removes duplicates from the tables."""
         self._folded = found.folded
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
         for name in topics_of(found.duplicates):
@@ -192,25 +196,28 @@ class SliceHere(SliceRows):
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in tables of at most `at_most` rows, without a copy."""
+        """Yields a topic's valid records in tables of at most `at_most` rows.
+
+        The yielded tables share the memory of one Arrow table, so no rows are copied for them.
+        """
         rows = self._accepted(topic, columns)
         for start in range(0, rows.num_rows, at_most):
             yield rows.slice(start, at_most)
 
     def reject(self, refused: Refused) -> None:
-        """Turns the refused records into rejects, by replacing their columns in the tables."""
+        """Turns the records in `refused` into rejects, by changing columns of the Arrow tables."""
         self._tables |= {
             name: rejected_rows(self._tables[name], name, refused) for name, _ in refused
         }
         self._seen = with_rejects_counted(self._seen, refused)
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> dict[str, ArrowRows]:
-        """Runs the plan for small slices, and returns the function's rows for each table."""
+        """Runs the plan for small slices, and returns the function's rows by table."""
         rows = {topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()}
         return {name: ArrowRows(own) for name, own in function.plan(spark).run(rows).items()}
 
     def latest(self, topic: Topic, table: TableBirth) -> ArrowRows | None:
-        """Returns the newest record per key, computed with Arrow.
+        """Returns the newest record per key of the topic, computed with Arrow.
 
         Returns None if the slice has no offsets of the topic.
         """
@@ -218,13 +225,17 @@ class SliceHere(SliceRows):
         return None if decoded is None else ArrowRows(latest_table(decoded, table))
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Returns the truncations in the topic's table."""
+        """Returns the truncations among the decoded records of the topic."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         return with_fate(self._tables[topic.name].select(ORDER_AND_FATE), Fate.TRUNCATION)
 
     def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ArrowRows:
-        """Returns the rejects of all topics as one Arrow table."""
+        """Returns the rows of the rejects table as one Arrow table.
+
+        The rows are the rejects of all topics, a hidden row for each redriven record that is
+        folded, and the rows of `more`.
+        """
         sources = {
             name: REJECT_COLUMNS[name] for name, _ in table.columns if name in REJECT_COLUMNS
         }
@@ -240,5 +251,5 @@ class SliceHere(SliceRows):
         return ArrowRows(found.select(names).cast(arrow_schema(table.columns)))
 
     def close(self) -> None:
-        """Releases the tables."""
+        """Releases the Arrow tables of decoded records."""
         self._tables = {}

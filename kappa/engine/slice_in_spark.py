@@ -1,6 +1,7 @@
-"""The rows of a large slice, in files that Spark reads while it folds the slice.
+"""The rows of a large slice, in files that Spark reads while the slice is folded.
 
-Spark workers write the files, or the files belong to an archive.
+A file was either written by a Spark worker that decoded records of the slice, or belongs to an
+archive.
 """
 
 from __future__ import annotations
@@ -97,12 +98,13 @@ class SliceAtSpark(SliceRows):
         left_out: Mapping[str, frozenset[str]],
         elsewhere: str | None = None,
     ) -> None:
-        """Decodes the slice into files of `folder`, after emptying the folder.
+        """Empties `folder`, and decodes the slice into files of this folder.
 
-        If workers do not see this machine's files, they write to `elsewhere`, a URL. `raw` returns
-        the ranges of a topic in a slice. `archived` returns the ranges that an archive has, which
-        need no decoding. `left_out` names the columns per topic that the function does not use. A
-        frame fails if such a column is used; in `chunks` the column is null.
+        If the workers cannot write files of this machine, they write to `elsewhere`, a URL. `raw`
+        returns the ranges of a topic in a slice. `archived` links an archive's files into a folder
+        and returns the ranges that these files contain; these ranges need no decoding. `left_out`
+        names, for each topic, the columns that the function does not use. The computation of a
+        frame fails if it uses such a column; in `chunks` such a column is null.
         """
         self._spark = spark
         self._folder, self._elsewhere = folder, elsewhere
@@ -151,12 +153,12 @@ class SliceAtSpark(SliceRows):
     def counts(self) -> CountsOf:
         """Returns the counts of the records, per topic and partition.
 
-        The counts are sums over the decoding tasks and the archive's files.
+        A count is the sum of the decoding tasks' counts and the counts of the archive's files.
         """
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Reads the redriven records with Arrow, since they are few."""
+        """Returns the redriven records. Arrow reads them from the files, since they are few."""
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -166,7 +168,12 @@ class SliceAtSpark(SliceRows):
         )
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Reads the rejects at these places with Arrow, since rejects are few."""
+        """Returns the places in `places` that are rejects of this slice.
+
+        Each such place is mapped to the offset of the record that the reject redrives, or to None
+        if the reject is not a redriven record. Arrow reads the rejects from the files, since
+        rejects are few.
+        """
         offsets = pc.field("_offset").isin([place.offset for place in places])
         return {
             place: of
@@ -176,9 +183,9 @@ class SliceAtSpark(SliceRows):
         }
 
     def settle(self, found: Settled) -> None:
-        """Removes duplicates from the frames by an anti join.
+        """Stores which redriven records are folded, and removes duplicates from the frames.
 
-        The duplicates remain in the files.
+        An anti join removes the duplicates from the frames. The duplicates remain in the files.
         """
         self._folded, self._duplicates = found.folded, found.duplicates
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
@@ -208,9 +215,10 @@ class SliceAtSpark(SliceRows):
         )
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records of the files, in the order of the partitions.
+        """Yields a topic's valid records, partition by partition.
 
-        Columns in `left_out` are null.
+        The records are read from the files, in tables of at most `at_most` rows. Columns that the
+        files lack because they are in `left_out` are null.
         """
         files = self._files.get(topic.name)
         for found in () if files is None else files.valid(columns, at_most):
@@ -219,7 +227,7 @@ class SliceAtSpark(SliceRows):
                 yield rows.select([name for name, _ in columns])
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files of the topics with refused records."""
+        """Rewrites the files of topics in `refused`, so that the refused records are rejects."""
         for topic in {topic for topic, _ in refused}:
             self._files[topic].reject(refused)
             # Spark remembers how long files are, so the frame is made anew.
@@ -239,7 +247,10 @@ class SliceAtSpark(SliceRows):
         return {name: FrameRows(own) for name, own in found.items()}
 
     def latest(self, topic: Topic, table: TableBirth) -> QueryRows | None:
-        """Returns a query for the newest record per key in the files."""
+        """Returns a DuckDB query for the newest record per key in the topic's files.
+
+        Returns None if the slice has no offsets of the topic.
+        """
         files = self._files.get(topic.name)
         if files is None:
             return None
@@ -247,7 +258,7 @@ class SliceAtSpark(SliceRows):
         return QueryRows(latest_sql(table, decoded), self._spark)
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Reads the truncations with Arrow, since truncations are few."""
+        """Returns the truncations of the topic. Arrow reads them from files, since they are few."""
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
@@ -255,9 +266,10 @@ class SliceAtSpark(SliceRows):
         return without_places(found, topic.name, self._duplicates)
 
     def rejects(self, table: TableBirth, more: pa.Table | None = None) -> ContributedRows | None:
-        """Returns the rows of the rejects table, as a frame if a topic has rejects.
+        """Returns the rows of the rejects table.
 
-        Returns None if the table gets no row.
+        The rows are a Spark frame if any topic has rejects in the slice, otherwise an Arrow table.
+        Returns None if the rejects table gets no row.
         """
         others = hidden_rows(table, self._folded)
         if more is not None:
@@ -297,8 +309,8 @@ class DecodedFiles:
 
     `files` are paths or URLs. `within` contains the slice's ranges if the files also contain
     records outside these ranges, otherwise it is None. `left_out` names the columns that the files
-    do not have. `carried` contains the log times that replace the log times in the files where
-    these are too low.
+    lack. The log times in the files may be too low; `carried` contains the minimum log times that
+    replace lower log times.
     """
 
     topic: str
@@ -327,7 +339,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns a DuckDB query for the topic's records except the records at `without`."""
+        """Returns a DuckDB query for the topic's records, except those at the places `without`."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(
@@ -340,7 +352,7 @@ class DecodedFiles:
         return self.carried.in_sql(parquet_sql(tuple(columns), self.files, where))
 
     def places(self, where: pc.Expression, columns: Sequence[str] = PLACE_AND_FATE) -> pa.Table:
-        """Reads the places and fates of the records that meet the condition `where`."""
+        """Reads `columns` of the records that meet the condition `where`, into this process."""
         within = self.within
         where = where if within is None else where & _rows_within(within)
         found = [
@@ -352,9 +364,9 @@ class DecodedFiles:
         return self.carried.in_rows(pa.concat_tables(found))
 
     def valid(self, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process, in tables of at most `at_most` rows.
+        """Yields the valid records, in Arrow tables of at most `at_most` rows.
 
-        Columns that no file has are null.
+        A column that a file lacks is null in the file's records.
         """
         wanted = dict.fromkeys(("_fate", "_partition", "_offset", *(name for name, _ in columns)))
         for each in self.files:
@@ -396,9 +408,10 @@ def _sql_within(ranges: Ranges) -> str:
 
 
 def _raising_column(topic: str, name: str, kind: str) -> Column:
-    """Returns a column that raises an error when it is computed.
+    """Returns a Spark column for a column that was left out of the files.
 
-    No file has the column's values, and null would be a wrong value.
+    Spark raises an error if it computes the column. The values are in no file, and null would be a
+    wrong value.
     """
     error = KappaError(
         f"column {name} of topic {topic} is used in this slice, and was not in one before",

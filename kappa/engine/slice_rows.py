@@ -72,19 +72,19 @@ class SliceRows(Protocol):
         ...
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Returns the redriven records."""
+        """Returns the redriven records of the slice."""
         ...
 
     def rejected(self, places: Collection[Position]) -> dict[Position, int | None]:
-        """Finds the places in `places` that are rejects of this slice.
+        """Returns the places in `places` that are rejects of this slice.
 
-        Maps each such place to the offset of the record that the reject redrives, or to None if the
-        reject is not itself a redriven record.
+        Each such place is mapped to the offset of the record that the reject redrives, or to None
+        if the reject is not a redriven record.
         """
         ...
 
     def reject_examples(self) -> tuple[RejectExample, ...]:
-        """Returns the first reject of each topic, reason and field.
+        """Returns the first reject for each combination of topic, reason and field.
 
         Returns no rejects if the decoded records are not in this process.
         """
@@ -95,7 +95,7 @@ class SliceRows(Protocol):
         ...
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields the valid records in this process, in tables of at most `at_most` rows."""
+        """Yields a topic's valid records to this process, in tables of at most `at_most` rows."""
         ...
 
     def reject(self, refused: Refused) -> None:
@@ -106,9 +106,9 @@ class SliceRows(Protocol):
         ...
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Returns the places of the truncations in a topic that contains changes of a source.
+        """Returns a row for each truncation in the topic, with the columns ORDER_AND_FATE.
 
-        The columns are ORDER_AND_FATE.
+        Only a topic that contains a source's changes can contain truncations.
         """
         ...
 
@@ -117,7 +117,7 @@ class SliceRows(Protocol):
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> LatestRows | None:
-        """Returns the newest record per key of a topic.
+        """Returns the newest record per key among the slice's records of a topic.
 
         Returns None if the slice has no offsets of the topic.
         """
@@ -132,7 +132,7 @@ class SliceRows(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases the memory or deletes the files of the records."""
+        """Releases the memory, or deletes the files, that contain the records."""
         ...
 
 
@@ -146,7 +146,7 @@ class TableRows(Protocol):
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
         """Commits the rows to a table with the slice's mark.
 
-        Returns the name of the writer that was used.
+        Returns the name of the writer that made the commit (see `TableWriter.commit`).
         """
         ...
 
@@ -168,7 +168,7 @@ class ArrowRows(TableRows):
         return steps.here(self.table)
 
     def kept_in(self, _address: str) -> ArrowRows:
-        """Returns the same rows, since they are computed already."""
+        """Returns this object: its rows are already computed, so no files are written."""
         return self
 
     def to_arrow(self) -> pa.Table:
@@ -189,7 +189,7 @@ class FrameRows(TableRows):
     frame: DataFrame
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with Spark, or in this process if the rows are few."""
+        """Commits the rows with Spark, or in this process if the rows are few or small."""
         return writer.commit_frame(self.frame, mark, guard)
 
     def take_steps(self, steps: TableSteps) -> Stepped:
@@ -212,8 +212,8 @@ class FrameRows(TableRows):
 class QueryRows(TableRows):
     """Rows that are the result of the DuckDB query `sql`, which reads files of this machine.
 
-    If DuckDB cannot fold the rows into their table, the session `spark` folds them. `here` contains
-    rows in this process, which the query reads under the name HERE.
+    The query may also read `here`, a table of rows in this process, under the name HERE. If DuckDB
+    cannot fold the rows into their table, the session `spark` folds the rows.
     """
 
     commits_beside = False
@@ -223,15 +223,15 @@ class QueryRows(TableRows):
     here: pa.Table | None = None
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with DuckDB, delta-rs or Spark, depending on the number of rows."""
+        """Commits the rows with DuckDB, delta-rs or Spark, depending on their number and size."""
         return writer.commit_query(self, mark, guard)
 
     def as_query(self, _spark: SparkSession) -> QueryRows:
-        """Returns the rows, which are a query already."""
+        """Returns this object, which is already a query."""
         return self
 
     def changed_to(self, sql: str) -> QueryRows:
-        """Returns a copy with another query, which may also read the rows in `here`."""
+        """Returns a copy with the query `sql`, which may also read the rows in `here`."""
         return replace(self, sql=sql)
 
 

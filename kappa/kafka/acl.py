@@ -43,7 +43,10 @@ class Acl:
     operation: str
 
     def typed(self, servers: str, principal: str) -> str:
-        """Returns the shell command that allows `principal` the operation, on this cluster."""
+        """Returns the shell command that allows `principal` the operation.
+
+        `servers` are the addresses of the cluster's brokers.
+        """
         return shlex.join(
             (
                 *("kafka-acls.sh", "--bootstrap-server", servers, "--add"),

@@ -1,4 +1,4 @@
-"""Waits for a broker's answers with a limit, and converts its errors to errors of Kappa.
+"""Waits for a broker's answers up to a limit, and converts the broker's errors to Kappa's errors.
 
 librdkafka's errors do not explain why a listener does not answer. So Kappa itself connects to the
 listener, and begins a TLS handshake, to find the reason.
@@ -79,10 +79,10 @@ NOT_YET = frozenset(
 
 
 class Answers:
-    """Waits for a cluster's answers, and converts its errors to errors of Kappa.
+    """The requests to a cluster, with limited waits and with Kappa's errors.
 
-    librdkafka repeats a refused request forever, whatever the reason. It reports the reason only to
-    the callback that `error_option` sets.
+    librdkafka repeats a refused request forever, whatever the reason. librdkafka reports the reason
+    only to the callback that `error_option` sets.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class Answers:
         """Returns the admin client, which sends the requests.
 
         After an Unreachable error, a new client is created. The old client may never find a broker
-        again, even when the brokers are back; this can happen if librdkafka was told that there is
-        no broker.
+        again, even when the brokers are back; this can happen if a broker's answer to librdkafka
+        listed no broker.
         """
         admin = self._admin
         if admin is None:
@@ -121,7 +121,7 @@ class Answers:
 
     @property
     def error_option(self) -> dict[str, Any]:
-        """Returns the client option that sets the callback for errors outside of any answer."""
+        """Returns the client option that sets the callback for errors that belong to no request."""
         return {"error_cb": self._hear}
 
     def _hear(self, error: KafkaError) -> None:
@@ -176,10 +176,11 @@ class Answers:
     def retried(
         self, ask: Callable[[float], _Answer], patience_seconds: float = PATIENCE_SECONDS
     ) -> _Answer:
-        """Calls `ask` with a timeout in seconds, repeatedly until it returns an answer.
+        """Calls `ask` with a timeout in seconds, repeatedly until `ask` returns an answer.
 
-        Errors that mean an absent broker are ignored for `patience_seconds`. Raises AccessRefused
-        if the cluster refuses this client, and otherwise the KafkaException of the last attempt.
+        For `patience_seconds`, errors that mean that no broker can be reached are ignored. Raises
+        AccessRefused if the cluster refuses this client, and otherwise the KafkaException of the
+        last attempt.
         """
         began = time.monotonic()
         while True:
@@ -194,7 +195,7 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Calls `act` in a thread. Returns True when it returns, or False if it must be given up.
+        """Calls `act` in a thread. Returns True when `act` returns, and False if `act` is given up.
 
         If the broker was unreachable during the call, librdkafka may ignore the timeout of the
         call, and not notice that the broker is back; then `act` never returns. So after a while,
@@ -256,14 +257,14 @@ class Answers:
         ) from error
 
     def missing(self, acl: Acl) -> KappaError:
-        """Returns the error that this client lacks a rule in the cluster."""
+        """Returns the error for the rule `acl`, which this client needs and the cluster lacks."""
         return acl_missing(acl, self._bootstrap_servers, principal_of(self._options))
 
     def unreachable(self) -> Unreachable:
-        """Returns the error that no broker answers, or that the cluster refuses this client.
+        """Returns the error for a cluster that does not answer, or that refuses this client.
 
-        The error contains the reason if it can be found. The next request creates a new admin
-        client.
+        The error contains the reason if the reason can be found. The next request creates a new
+        admin client.
         """
         self._admin = None
         why = self._probed(self.patience_seconds)
@@ -278,8 +279,8 @@ class Answers:
     def _look_closely(self, since: float) -> None:
         """Raises AccessRefused if the cluster refuses this client.
 
-        If the wait that began at `since` already takes long, this also connects to the listener, to
-        find refusals that librdkafka does not report.
+        If an answer is late, this function also connects to the listener, to find refusals that
+        librdkafka does not report. `since` is the time at which the wait for the answer began.
         """
         self.look()
         waited = time.monotonic() - since

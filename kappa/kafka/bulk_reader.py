@@ -184,8 +184,8 @@ class BulkReader:
         """Yields the committed records up to the offset `end`, in large batches.
 
         The number of records and bytes of a batch is limited, but a single record may exceed the
-        limit for bytes. Raises Broken if the partition's log no longer has the beginning of the
-        range, and Unreachable if no records arrive.
+        limit for bytes. Raises Broken if the partition's log no longer contains the beginning of
+        the range, and Unreachable if no records arrive.
         """
         while self._seen < end:
             pieces: list[_Piece] = []
@@ -281,10 +281,9 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Handles a message that is not a record.
+        """Returns the offset of the partition's end if a message reports it, and -1 for a record.
 
-        Returns the offset up to which the message shows that the partition was read, or -1. Raises
-        the error of Kappa if the message is an error.
+        Raises the error of Kappa if the message is any other error.
         """
         code = ctypes.c_int32.from_address(message).value
         if code:
@@ -379,8 +378,9 @@ def _pointer(_context: Any, _address: Any) -> Any:
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
     """Returns the end of the longest run of messages that together have at most `most` bytes.
 
-    The run begins with the message at the index `first`, which is always included. Also returns the
-    number of bytes of the run's keys, and of its values. The texts of errors count as values.
+    The run begins with the message at the index `first`. This message is included even if it is
+    larger. Also returns the number of bytes of the run's keys, and of its values. The texts of
+    errors count as values.
     """
     keys = values = 0
     for place in range(first, count):

@@ -67,7 +67,7 @@ _FENCED = "brokers are currently fenced"
 
 
 def ensure_not_kafkas_own(name: str) -> None:
-    """Raises UsageError if a topic is one of Kafka's own topics, which may not be changed."""
+    """Raises UsageError if a topic is one of Kafka's own topics. These may not be changed."""
     if name.startswith(KAFKAS_OWN):
         raise UsageError(
             f"topic {name} is one of Kafka's own, which it keeps itself",
@@ -101,7 +101,8 @@ class Log:
     ) -> None:
         """Stores librdkafka's `options`. The client connects to the cluster at the first request.
 
-        `patience_seconds` is the longest wait for an answer, as in Answers.
+        `patience_seconds` is the longest wait for an answer. The default is long enough for a busy
+        machine.
         """
         self.bootstrap_servers = bootstrap_servers
         self._options: dict[str, str | int | float | bool] = {
@@ -326,14 +327,14 @@ class Log:
         return True
 
     def producer(self) -> Producer:
-        """Creates a producer. It is a context manager, which flushes the producer at its end."""
+        """Creates a producer. A `with` statement flushes the producer at the end of the block."""
         return Producer(self.bootstrap_servers, self._options)
 
     def transactions(self, topic: str, writer: str = "") -> Transactions:
-        """Creates the transactions of a topic's only writer. No transaction is begun yet.
+        """Creates an object for the transactions of a topic's only writer, without beginning one.
 
-        `writer` is the name of an adopted root, or "". Raises UsageError if the topic does not
-        exist.
+        `writer` is the id of an adopted root, or "" for any other root. Raises UsageError if the
+        topic does not exist.
         """
         most = int(self.config(topic)["max.message.bytes"])
         return Transactions(self.bootstrap_servers, self._options, topic, most, writer)

@@ -51,7 +51,7 @@ def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
 
 
 def unreachable(parts: Iterable[Part], end: Offsets | int) -> Unreachable:
-    """Returns the error that no records arrive from some partitions before the offset `end`."""
+    """Returns the error for partitions from which no records arrive before the offset `end`."""
     where = ", ".join(f"{topic} partition {partition}" for topic, partition in sorted(parts))
     return Unreachable(
         f"nothing came from {where} for {PATIENCE_SECONDS:.0f} seconds before offset {end}",

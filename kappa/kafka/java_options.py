@@ -1,4 +1,4 @@
-"""The options of Kafka's Java client, made from librdkafka's or Java's option names.
+"""The options of Kafka's Java client, converted from options under librdkafka's or Java's names.
 
 Spark stores options in its plans, and displays the plans. So the options do not contain secrets:
 the secrets are in environment variables of the JVM, and the options contain the names of these
@@ -32,7 +32,7 @@ ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options of the Java client, including secrets.
 
-    `options` are librdkafka's options; they may also have names of Java's options.
+    `options` are librdkafka's options; they may also contain options under Java's names.
     """
     given = {_JAVA_NAMES.get(name, name): value for name, value in options.items()}
     if "ssl.ca.location" in options:

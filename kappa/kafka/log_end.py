@@ -115,10 +115,10 @@ def lost_ends(
 def _cut_since(
     options: Options, refuse: Refuse, known: Mapping[Part, Witness]
 ) -> dict[Part, int | None]:
-    """Returns the partitions whose log was truncated before the end of their witness.
+    """Returns the partitions whose log was truncated at or before the record of their witness.
 
-    The value is the offset at which the log was truncated, or None if the broker does not report
-    it.
+    Each partition is mapped to the offset at which its log was truncated, or to None if the broker
+    does not report this offset.
     """
     waiting = {part for part, witness in known.items() if witness.epoch != NO_EPOCH}
     if not waiting:
@@ -163,9 +163,9 @@ def _changed_parts(
     known: Mapping[Part, Witness],
     ends: Mapping[Part, int],
 ) -> list[Part]:
-    """Returns the partitions that contain another record at the offset of their witness.
+    """Returns the partitions whose records have changed, from the offset of their witness on.
 
-    For this, the records are read again from that offset on.
+    The records are read again from that offset up to the partition's offset in `ends`.
     """
     if not known:
         return []

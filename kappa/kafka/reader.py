@@ -62,8 +62,8 @@ class LogReader:
     def read(self, start: Offsets, end: Offsets) -> Iterator[Record]:
         """Yields the committed records from `start` to `end`, in order within each partition.
 
-        The caller must consume all records. Raises Broken if a partition's log no longer has the
-        beginning of the range, and Unreachable if no records arrive.
+        The caller must consume all records. Raises Broken if a partition's log no longer contains
+        the beginning of the range, and Unreachable if no records arrive.
         """
         wanted = _start_places(end)
         places = {part: start.at(*part) for part in wanted}

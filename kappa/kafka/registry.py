@@ -119,8 +119,8 @@ class RegistryClient:
     ) -> None:
         """Adds the texts of referenced schemas to `texts`.
 
-        Each text is added after the texts of the schemas that it refers to itself. Raises
-        Unreachable if the registry lacks a referenced schema.
+        If a referenced schema refers to other schemas, the texts of those schemas are added before
+        its own text. Raises Unreachable if the registry lacks a referenced schema.
         """
         for each in references:
             subject, version = each["subject"], each["version"]

@@ -201,9 +201,10 @@ def _schema_bytes(found: RegisteredSchema) -> bytes:
 
 
 def _read_schema(content: bytes, where: str) -> RegisteredSchema | None:
-    """Parses the content of a schema's file. Returns None if it is damaged, with a warning.
+    """Parses the content of a schema's file. If it is damaged, prints a warning and returns None.
 
-    The caller then asks the registry again. `where` is the file's place, for the warning.
+    The caller then requests the schema from the registry again. `where` is the path or URL of the
+    file, for the warning.
     """
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)

@@ -1,4 +1,4 @@
-"""The transactions of a topic's only writer. Each contains records and a position.
+"""The transactions of a topic's only writer. A transaction contains records and a position.
 
 The position is stored as the metadata of an offset, which a consumer group for this topic commits
 in the same transaction as the records. So either all records and the position are visible to
@@ -41,11 +41,11 @@ _LEAST_BYTES, _HEAD_BYTES = 1_000, 512
 
 
 class Fenced(Conflict):
-    """The error that a later writer of the same topic has fenced this writer."""
+    """The error for a writer that a later writer of the same topic has fenced."""
 
 
 class TooLarge(KappaError):
-    """The error that a record is larger than the topic allows."""
+    """The error for a record that is larger than the topic allows."""
 
 
 class Transactions:
@@ -58,7 +58,7 @@ class Transactions:
     def __init__(
         self, bootstrap_servers: str, options: Options, topic: str, most: int, writer: str
     ) -> None:
-        """Creates the producer and the consumer of the position.
+        """Creates the producer, and the consumer that reads the committed position.
 
         `most` is the largest record that the topic allows, in bytes. Errors contain
         `bootstrap_servers`. Writers with different values of `writer` have different transactional
@@ -215,7 +215,7 @@ class Transactions:
             )
 
     def _patiently(self, act: Any) -> None:
-        """Calls `act` again as long as librdkafka raises a retriable error.
+        """Calls `act`, and repeats the call as long as librdkafka raises a retriable error.
 
         Raises the error of Kappa for any other error, or if no call succeeds in time.
         """

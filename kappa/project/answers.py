@@ -1,8 +1,8 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
-A query runs once, and its rows are stored in a separate in-memory DuckDB database. All forms of the
-answer (Arrow, pandas, ...) are converted from these rows. The snapshot is no longer pinned at that
-time.
+A query runs once, and its rows are stored in a separate in-memory DuckDB database. Each form of the
+answer (Arrow, pandas, ...) is converted from these rows on request. By then, the snapshot may no
+longer be pinned.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class QueryResult:
     """The rows of a query, and the snapshot from which they were read.
 
-    Every form contains all rows. If a form cannot represent a value, the method raises an error
-    that names the column (docs/reference/values.md).
+    Each form of the result (Arrow, pandas, Polars, Python values) contains all rows. If a form
+    cannot represent a value, the method for this form raises an error that names the column
+    (docs/reference/values.md).
 
     Example:
         result = project.query("select page, hits from page_hits order by hits desc limit 10")

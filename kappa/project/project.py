@@ -48,11 +48,11 @@ _TOGETHER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The result of sending records, all of which the broker has acknowledged.
+    """The result of sending records. The broker has acknowledged all of them.
 
-    `count` is the number of records. `offsets` contains the next offsets of the partitions that the
-    records were written to. `token` is the write token with which a query can wait for the records,
-    or None if no record was sent.
+    `count` is the number of records. `offsets` contains, for each partition that received records,
+    the offset after the last record. `token` is the write token with which a query can wait for the
+    records, or None if no record was sent.
     """
 
     count: int
@@ -107,10 +107,10 @@ class Project:
     ) -> ProjectPlan:
         """Plans a deploy of the given `pipelines`, or of all declared pipelines. Changes nothing.
 
-        With `again`, unchanged pipelines get new builds too. `allow` permits refused steps: each
-        element is "NAME=REASON", with the name of the refusal that the plan shows. `allow_breaking`
-        permits changes that may break readers, and `accept_gap` permits topics that have lost their
-        beginning. Raises Unreachable if no broker is known.
+        With `again`, new builds are also planned for unchanged pipelines. `allow` permits refused
+        steps: each element is "NAME=REASON", with the name of the refusal that the plan shows.
+        `allow_breaking` permits changes that may break readers, and `accept_gap` permits topics
+        whose oldest records have been deleted. Raises Unreachable if no broker is known.
 
         Example:
             plan = project.plan("web")
@@ -131,7 +131,7 @@ class Project:
         branching: Branching | None = None,
         showing: Showing = show_nothing,
     ) -> ProjectPlan:
-        """Plans as `plan` does, for callers that already have parsed allowances.
+        """Plans as `plan` does, for callers that have already parsed the allowances.
 
         With `branching`, plans branches of the serving builds. `showing` displays the steps of
         planning.
@@ -154,7 +154,7 @@ class Project:
         return ProjectPlan(self._here, made, observed, (pipeline,), Allowances())
 
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Reads a saved plan, and computes the plan again from the present facts.
+        """Reads a saved plan, and computes the plan again for the present state of the project.
 
         Raises Conflict, with everything that has changed, if the saved plan is out of date.
         """
@@ -202,8 +202,9 @@ class Project:
 
         Each new build replays while the serving builds continue. The build is then verified, and is
         promoted if it passes. `pipelines`, `reason`, `allow`, `allow_breaking` and `accept_gap` are
-        as for `stage`; `timeout` is in seconds. If rollouts do not serve, raises the error of the
-        first one; then the builds that served before continue to serve.
+        as for `stage`; `timeout` is in seconds. If a rollout does not serve, raises its error, or
+        the first error if several rollouts do not serve; then the builds that served before
+        continue to serve.
 
         Example:
             project.deploy(reason="first deploy")
@@ -258,7 +259,7 @@ class Project:
         reason: str = "",
         seen: State | None = None,
     ) -> int:
-        """Records a request for an undo, and returns the id of the rollout that it begins.
+        """Records a request for an undo, and returns the id of the rollout that carries it out.
 
         `seen` is the state of the rollouts on which the user's decision is based.
         """
@@ -664,10 +665,10 @@ class Project:
     def produce(self, topic: str, events: Iterable[Mapping[str, Any]]) -> Produced:
         """Sends `events` to a declared `topic`, and waits until the broker has acknowledged them.
 
-        Each event maps column names to values. The event and its key are encoded as the topic's
-        declaration says. The result contains a write token: `query(..., after=token)` waits for the
-        records. Raises UsageError, with the number of the event, if the topic's declaration would
-        reject an event; the events before it have been sent.
+        Each event maps column names to values. The event and its key are encoded in the formats
+        that the topic declares. The result contains a write token: `query(..., after=token)` waits
+        for the records. Raises UsageError, with the number of the event, if the topic's declaration
+        would reject an event; the events before it have been sent.
 
         Example:
             written = project.produce("visits", [{"visitor": "ada", "page": "/"}])
@@ -696,8 +697,8 @@ class Project:
     ) -> Produced:
         """Sends records, and waits until the broker has acknowledged them.
 
-        `records` contains pairs of the record's place in the input, which is named in errors, and
-        the record. `on_progress` is called with the number of records acknowledged so far.
+        `records` contains pairs (place in the input, record); errors name the place of a record.
+        `on_progress` is called with the number of records acknowledged so far.
         """
         from kappa.records.lines.produce import produce_placed
         from kappa.serving.query.pin.moments import written_offsets
@@ -742,10 +743,10 @@ class Project:
     def _served(
         self, ids: Iterable[int], timeout: float | None, *, by_yes: bool = False
     ) -> tuple[Rollout, ...]:
-        """Waits until each rollout serves, fails or is abandoned.
+        """Waits until each rollout serves, fails or is abandoned, and returns the rollouts.
 
-        With `by_yes`, a rollout that waits for a person's approval counts as an error. After all
-        rollouts, raises the first error.
+        With `by_yes`, an error is also raised for a rollout that waits for a person's approval. If
+        there are errors, raises the first error after all rollouts have been followed.
         """
         from kappa.replay.status.follow import ensure_not_waiting
 

@@ -31,7 +31,7 @@ Showing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
 def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Shows nothing: the `Showing` for callers that display no progress."""
+    """Displays no progress. Callers pass this function where a `Showing` is required."""
     return nullcontext(lambda _step: None)
 
 
@@ -39,8 +39,9 @@ def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
 class ProjectPlan:
     """A plan: what a deploy does with each pipeline, with reasons, readers, cost and refusals.
 
-    `made` contains the steps. The plan is valid for the files, the journal and the topics from
-    which it was computed. If another operator has acted since, `begin` raises Conflict.
+    `made` contains the planned steps. The plan is valid for the files, the journal and the topics
+    from which it was computed. If another operator has changed them since the plan was computed,
+    `begin` raises Conflict.
 
     Example:
         plan = project.plan("web")
@@ -162,13 +163,13 @@ def follow_to_end(
     console: Console | None = None,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Follows a rollout until it ends, and returns the ended rollout.
+    """Follows a rollout until it ends, and returns the rollout in its last state.
 
     With `to_the_yes`, also returns when the rollout waits for a person's approval. `timeout` is in
-    seconds. If there is a `console`, it shows the progress, without the events that `known` already
-    contains. If the rollout ends without serving, raises the error for this kind of end. Raises
-    TimedOut after the timeout, and Unreachable if no supervisor runs; in both cases the rollout
-    itself continues.
+    seconds. The progress is shown on `console`, if it is not None, without the events that `known`
+    already contains. If the rollout ends without serving, raises the error for this kind of end.
+    Raises TimedOut after the timeout, and Unreachable if no supervisor runs; in both cases the
+    rollout itself continues.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch

@@ -76,7 +76,7 @@ class RemoteAnswer:
 class RemoteChangeSet:
     """A change set over HTTP: its head, its changes, and the cursor for the next call.
 
-    Each change has `op`, `before` and `after`, as `kappa changes -o jsonl` prints them.
+    Each change is a mapping with `op`, `before` and `after`, as `kappa changes -o jsonl` prints it.
     """
 
     head: Mapping[str, Any]
@@ -103,10 +103,11 @@ class RemoteProject:
         timeout: float | None = None,  # noqa: ASYNC109  # the server waits
         snapshot: str | None = None,
     ) -> RemoteAnswer:
-        """Answers a query from the live builds.
+        """Answers a query from the live builds, or from a pinned snapshot.
 
         `after` is a write token: the server waits until readers see the token's records, for at
-        most `timeout` seconds. `snapshot` is the name of a pinned snapshot, as `pin` uses it.
+        most `timeout` seconds. `snapshot` is the name of a snapshot that `pin` has pinned; if it is
+        None, the query reads the live builds.
         """
         headers = {"Accept": _ARROW}
         if after is not None:
@@ -254,7 +255,7 @@ class RemoteProject:
         await self._client.aclose()
 
     async def __aenter__(self) -> Self:
-        """Returns the project itself."""
+        """Returns this object."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -324,7 +325,10 @@ class RemoteTables:
         self._name = name
 
     async def query(self, sql: str) -> RemoteAnswer:
-        """Answers a query from the snapshot. Raises Conflict if it is no longer pinned."""
+        """Answers a query from the snapshot.
+
+        Raises Conflict if the snapshot is no longer pinned.
+        """
         return await self._project.query(sql, snapshot=self._name)
 
 
@@ -371,7 +375,7 @@ def _document(response: httpx2.Response) -> Any:
 
 
 def _other_server(response: httpx2.Response) -> Unreachable:
-    """Returns the error for a response that does not come from Kappa, such as a proxy's page."""
+    """Returns the error for a response that is not from Kappa, for example from a proxy."""
     return Unreachable(
         f"{response.url} answers {response.status_code}, and not as a server of Kappa does",
         hint="kappa status shows where HTTP is served; see any proxy before it",

@@ -1,10 +1,10 @@
 """The identity of a record, which decides whether the record is a duplicate. Pure.
 
-A record is a duplicate if its partition has an earlier accepted record with the same identity,
-whose log time is less than the horizon ago. A duplicate does not extend the horizon, so each
-decision depends on the decisions before. So a memory is correct only if it was empty at the build's
-origin, or was copied from another correct memory (law 6). Each partition has its own memory
-(engine/read/identities.py).
+A record is a duplicate if its partition contains an earlier accepted record with the same identity,
+and the log times of the two records differ by less than the horizon. A duplicate does not extend
+the horizon, so each decision depends on the earlier decisions. So a memory is correct only if it
+was empty at the build's origin, or was copied from another correct memory (law 6). Each partition
+has its own memory (engine/read/identities.py).
 """
 
 from __future__ import annotations

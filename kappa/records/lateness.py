@@ -17,8 +17,8 @@ from kappa.records.record import Row
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
     """Returns the function that checks a record's lateness, or None if none is declared.
 
-    The function takes a valid row and the record's timestamp in milliseconds since 1970. It raises
-    Rejected if the record is late, or if its event time is null.
+    The arguments of the function are a valid row and the record's timestamp in milliseconds since
+    1970. The function raises Rejected if the record is late, or if its event time is null.
     """
     if topic.lateness_ms is None:
         return None

@@ -1,11 +1,11 @@
-"""A redriven record: the corrected copy of a reject, which names the reject as its original. Pure.
+"""A redriven record: the corrected copy of a reject, with a header that names the reject. Pure.
 
-The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, with the original's place and
-timestamp. The original must be an earlier record of the same partition. The original is folded at
-most once. If the original is a reject of a build, the first valid redriven record is folded instead
-of the original. Otherwise every redriven record is a duplicate (law 7). In a compacted topic the
-header has no meaning, because each record there is the current value of its key.
-engine/function/redriven_records.py decides about the redriven records of a slice.
+The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, with the place and timestamp of
+the named record, the original. The original must be an earlier record of the same partition. The
+original is folded at most once. If the original is a reject of a build, the first valid redriven
+record is folded instead of the original. Otherwise every redriven record is a duplicate (law 7). In
+a compacted topic the header has no meaning, because each record there is the current value of its
+key. engine/function/redriven_records.py decides about the redriven records of a slice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parse_position(text: str) -> Position:
 
 
 def named_original(headers: Headers) -> Original | None:
-    """Returns the original that the headers of a record name, or None for other headers.
+    """Returns the original that the headers of a record name, or None if they name no original.
 
     Raises ValueError, with the reason, if the header cannot be parsed.
     """
@@ -132,8 +132,8 @@ def settle(
 ) -> Settled:
     """Decides which redriven records are folded, in the order of offsets.
 
-    `rejected` contains each place that a redriven record names and that is a reject. Its value is
-    the offset of the reject's own original if the reject was redriven, otherwise None. `folded`
+    `rejected` maps the place of each reject that a redriven record names to an offset or None: the
+    offset of the reject's own original if the reject was itself redriven, otherwise None. `folded`
     contains the originals that are already folded. `origin` is the offset at which the build
     begins, per topic and partition. A record before the origin was never read, so it counts as a
     reject.

@@ -18,11 +18,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Returns why a reader may have missed deletions of a compacted topic, or None.
+    """Returns the reason why a reader may have missed deletions of a compacted topic, or None.
 
     `read_at` (ISO 8601) is the time at which the reader had last read the whole topic, or began to
-    read. `config` contains the topic's current settings. If the settings are unknown, returns None
-    too.
+    read. `config` contains the topic's current settings. Also returns None if the settings are
+    unknown.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():

@@ -1,8 +1,9 @@
-"""An alignment: a candidate and the live build at equal offsets, for comparing their rows.
+"""An alignment: a frontier of a candidate and a frontier of the live build, at equal offsets.
 
-The candidate's job pins a frontier that the live build has published, and folds bounded slices that
-end exactly at that frontier's offsets. Then the job stores a record with both frontiers. A lease
-prevents the deletion of both frontiers' files. The live job is not affected.
+An alignment makes the rows of the two builds comparable. The candidate's job pins a frontier that
+the live build has published, and folds bounded slices that end exactly at that frontier's offsets.
+Then the job stores a record with both frontiers. A lease prevents the deletion of both frontiers'
+files. The live build's job is not affected.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Alignments:
     """The alignments of one candidate."""
 
     def __init__(self, store: Store, build: str) -> None:
-        """Opens the alignments of the candidate `build`."""
+        """Prepares access to the alignments of the candidate `build`, without reading any."""
         self._build = build
         self._records = alignment_records(store, build)
 

@@ -1,8 +1,8 @@
 """A build, one attempt to make a version real: its birth certificate and its folders.
 
 A birth certificate is stored once and never changed. All processes that serve, verify or run a
-build read it. So they know the build's tables without importing the user's code and without Spark.
-Only the functions with a `store` do I/O.
+build read the certificate. So they need neither the user's code nor Spark to know the build's
+tables. Only the functions with a `store` do I/O.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class TopicBirth(Struct, frozen=True, omit_defaults=True):
 
 
 class Base(Struct, frozen=True):
-    """The base of a branch. Up to `offsets`, the code of another build has computed the rows.
+    """The base of a branch: another build, whose code computed the branch's rows up to `offsets`.
 
-    `build` and `version` identify that other build. The branch began with the tables of that
-    build's frontier number `frontier`, at the offsets `start`. The other build's code folds the
-    records from `start` up to `offsets`. If `frontier` is None, the branch began with empty tables,
-    at the other build's origin. `start` is None for branches that were born before Kappa recorded
-    it.
+    `build` and `version` identify the other build. The branch began with the tables of the other
+    build's frontier number `frontier`, at the offsets `start`. If `frontier` is None, the branch
+    began with empty tables, at the origin of the other build. The code of the other build folds the
+    records from `start` up to `offsets`. `start` is None for branches that were born before Kappa
+    recorded `start`.
     """
 
     build: str
@@ -75,11 +75,12 @@ class Birth(Struct, frozen=True):
     obstacles that a person accepted, with the reasons.
 
     `declarations` contains the topics, tables, views, sinks and alerts as text (`table delays` ->
-    lines); a later plan uses it to show changes. `max_rejects` is the number or share of records
-    that the build may reject while it is a candidate. `base` is the base of a branch; the origin of
-    a branch is that of its base. `tables_of` is the build below an overlay; that build is never
-    itself an overlay. `lineage` contains, for each column of a table, the fields of topics from
-    which the function computes the column; it is empty for a build that an older Kappa has made.
+    lines); a later plan uses this text to show changes. `max_rejects` is the number or share of
+    records that the build may reject while it is a candidate. `base` is the base of a branch; a
+    branch has the same origin as its base. `tables_of` is the build below an overlay; that build is
+    never itself an overlay. `lineage` maps each column of a table to the topics' fields from which
+    the pipeline's function computes the column. `lineage` is empty for a build that an older Kappa
+    has created.
     """
 
     build: str
@@ -108,7 +109,10 @@ class Birth(Struct, frozen=True):
 
     @property
     def folded_by(self) -> str:
-        """Returns the build that folds this build's tables: this build, or the one below it."""
+        """Returns the build that folds this build's tables.
+
+        For an overlay, this is the build below it. Any other build folds its own tables.
+        """
         return self.tables_of or self.build
 
     @property
@@ -133,20 +137,24 @@ class Birth(Struct, frozen=True):
     def reads_from(self) -> Offsets:
         """Returns the offsets at which the build's job begins to read.
 
-        These are the origin, or for a branch the offsets of the tables with which it began.
+        For a branch, these are the offsets of the tables with which the branch began, if the base
+        has recorded them as `start`. Otherwise they are the origin.
         """
         start = None if self.base is None else self.base.start
         return self.origin_offsets if start is None else Offsets.parse(start)
 
     @property
     def code_sha256(self) -> str:
-        """Returns one hash of the names and hashes of all sources. It is equal for equal code."""
+        """Returns one hash of the names and hashes of all source files.
+
+        Equal code has an equal hash.
+        """
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Returns the names of the build's tables and views, which no other pipeline may use.
+        """Returns the names of the build's tables and views. No other pipeline may use these names.
 
         The table of rejects is left out.
         """
@@ -215,8 +223,8 @@ def table_path(store: Store, build: str, table: str) -> str:
 def recent_names(table: str) -> tuple[str, str]:
     """Returns the names of the two small tables that contain the recent rows of a large table.
 
-    These names occur in frontiers and as folders. No table of a user can have such a name.
-    engine/write/recent_rows.py writes both tables.
+    Frontiers contain these names, and the tables' folders have these names. No table of a user can
+    have such a name. engine/write/recent_rows.py writes both tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 
@@ -224,15 +232,18 @@ def recent_names(table: str) -> tuple[str, str]:
 def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
     """Returns the path or URL of the folder with a job's temporary files for its present slice.
 
-    The folder is on this host if `elsewhere` is "". If Spark workers run on other hosts, the folder
-    is in the root, and `elsewhere` is its name, which only this job uses.
+    If `elsewhere` is "", the folder is on this host. If Spark workers run on other hosts, the
+    folder is in the root; in this case, `elsewhere` is a folder name that only this job uses.
     """
     own = f"{folder_of_build(build)}/slice"
     return store.address(f"{own}/{elsewhere}") if elsewhere else store.local.address(own)
 
 
 def put_birth(store: Store, birth: Birth) -> bool:
-    """Stores a birth certificate and its copy. Returns False if the build already has one."""
+    """Stores a birth certificate and its copy.
+
+    Returns False, and changes nothing, if the build already has a birth certificate.
+    """
     failpoint("birth.before_put")
     put = _BIRTH.put_new(store, birth_name(birth.build), birth)
     if put:
@@ -264,9 +275,9 @@ def has_copy(store: Store, build: str) -> bool:
 
 
 def is_born(store: Store, build: str) -> bool:
-    """Returns True if a build of that name has ever been born.
+    """Returns True if the build `build` was ever created, that is, if it has a birth certificate.
 
-    The name may be any text that a user has typed.
+    `build` may be any text that a user has typed.
     """
     return (
         re.fullmatch(r"\w[\w.-]*", build) is not None

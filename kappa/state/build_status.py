@@ -1,22 +1,23 @@
 """The status of a running build, in files by which the processes of a platform inform each other.
 
-- The beat is a file that a job touches each second while it runs. A process that is suspended, or
-  that waits for a disk that does not answer, is not dead and still holds the lock of the build.
-  The supervisor notices that the file is no longer touched, and ends such a process.
+- The beat is a file that a job touches each second while it runs. A suspended process, or a process
+  that waits for a disk that does not answer, is still alive and still holds the lock of the build.
+  The supervisor notices that the beat is no longer touched, and ends such a process.
 - The progress of a job within one slice is the current step, and the number of records read. The
   job writes the step. Each task that reads records writes a count next to the file that the task
   writes. The progress is only displayed, with one exception: a slice whose counts grow is not stuck
   (`engine.slice_seconds`). A job that begins a slice again counts from zero.
-- A turn is requested for a build that rests: the build must fold up to the log's present end,
-  once.
-- A job that stops for good writes the reason before it exits. A law did not hold, or the user made
-  a mistake, so a restart would not help. While the reason is stored, the supervisor does not start
-  the job again; the next `kappa up` starts the job again, once. When a job has started well, it
-  deletes the reason. A candidate whose job has stopped for good has failed.
-- The progress of a verification is text for display. No decision uses it.
-- The results of the check that compares a serving build's maintained views with their queries.
-- The cost of each maintained view in the last slice in which the view was computed.
-- The mean times of the steps of a job's last slices.
+- A turn is a request to a build that rests: the build must fold up to the log's present end, once.
+- A job that stops for good writes the reason before it exits. It stops for good if a law of
+  docs/design.md did not hold, or if the user made a mistake, so that a restart would not help.
+  While the reason is stored, the supervisor does not start the job again. The next `kappa up`
+  starts the job again, once. After a successful start, the job deletes the reason. A candidate
+  whose job has stopped for good has failed.
+- The progress of a verification is text for display. No decision depends on this text.
+- The result of a view check is stored. This check compares a serving build's maintained views with
+  their queries.
+- The cost of each maintained view is stored, from the last slice that computed the view.
+- The mean times of the steps of a job's last slices are stored.
 """
 
 from __future__ import annotations
@@ -97,8 +98,9 @@ def _beat_name(build: str) -> str:
 class SliceProgress(Struct, frozen=True):
     """The progress of a job in its present slice.
 
-    The slice has the number `slice`, counted from 0, of the `of` slices of the leg. It has
-    `offsets` offsets, of which `read` have been read. `step` is the present step of the job.
+    `slice` is the number of the slice in the leg `leg`, counted from 0. `of` is the number of
+    slices in the leg. The slice covers `offsets` offsets, and the job has read `read` records of
+    the slice so far. `step` is the present step of the job.
     """
 
     leg: int
@@ -124,9 +126,10 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 
 
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
-    """Returns a stopwatch for one slice, which stores each step as progress when the step begins.
+    """Returns a stopwatch for the slice `piece` that stores the progress of the build's job.
 
-    `of` is the number of slices of the leg.
+    When a step of the slice begins, the stopwatch stores this step. `of` is the number of slices of
+    the leg.
     """
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder_of_build(build)}/{_PROGRESS_NAME}"
@@ -181,7 +184,7 @@ def _read_count(path: Path) -> int:
 
 
 def ask_turn(store: Store, build: str) -> None:
-    """Requests a turn from the supervisor: the resting build must fold to the log's end, once.
+    """Asks the supervisor to run the job of a resting build once, up to the log's present end.
 
     A second request before the turn begins has no effect.
     """
@@ -223,7 +226,7 @@ _STOPPED = Documents(Stopped, derived=True)
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
     """Stores the error with which a build's job has stopped for good.
 
-    It replaces the stored error of an earlier job.
+    The new error replaces the stored error of an earlier job.
     """
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
@@ -231,7 +234,7 @@ def put_stopped(store: Store, build: str, error: KappaError) -> None:
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
-    """Returns the error with which the job of a build stopped for good, or None."""
+    """Returns the stored error with which a build's job has stopped for good, or None."""
     return _STOPPED.get(store, _stopped_name(build), f"what the job of build {build} stopped of")
 
 
@@ -245,9 +248,9 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     """Returns the topics whose offsets can be compared between two builds.
 
-    Both builds read these topics, and each topic has the same id in both. A topic is left out if it
-    has lost its last records and a build has stopped because of that: the topic's records are no
-    longer those that the build has folded.
+    These are the topics that both builds read under the same topic id. A topic is left out if it
+    has lost its last records and the job of one of the two builds has stopped for this reason: that
+    build has folded records that the topic no longer contains.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -305,8 +308,8 @@ def _verification_name(build: str) -> str:
 class ViewCheck(Struct, frozen=True):
     """The result of comparing a build's maintained views with their queries, at `offsets`.
 
-    `unlike` contains a sentence for each view that differs from its query, or that could not be
-    compared.
+    `unlike` contains one sentence for each view whose rows differ from the result of its query, or
+    could not be compared with that result.
     """
 
     offsets: Offsets
@@ -333,11 +336,12 @@ def _view_check_name(build: str) -> str:
 
 
 class ViewCost(Struct, frozen=True):
-    """The cost of a maintained view in the last slice in which it was computed, at the time `at`.
+    """The cost of a maintained view in the last slice that computed the view.
 
-    `way` is the method by which the view was computed. The slice had `records` offsets, and changed
-    `rows` rows of the view. Computing and committing the rows took `seconds`. The rows of `touched`
-    keys were computed, or all rows if `touched` is None.
+    `at` is the time of the computation. `way` is the method by which the view was computed. The
+    slice covered `records` offsets, and changed `rows` rows of the view. Computing and committing
+    the rows lasted `seconds`. `touched` is the number of keys whose rows were computed, or None if
+    all rows of the view were computed.
     """
 
     way: str
@@ -374,7 +378,10 @@ def put_view_costs(store: Store, build: str, costs: Mapping[str, ViewCost]) -> N
 
 
 def read_view_costs(store: Store, build: str) -> Mapping[str, ViewCost]:
-    """Returns the costs of a build's views that this host has computed, by the view's name."""
+    """Returns the costs of a build's views, by view name, if a job on this host has stored them.
+
+    If no costs are stored on this host, returns an empty mapping.
+    """
     what = f"the costs of the views of build {build}"
     found = _COSTS.get(store.local, _view_costs_name(build), what)
     return {} if found is None else found.views
@@ -420,7 +427,7 @@ def put_step_times(store: Store, build: str, times: StepTimes) -> None:
 
 
 def read_step_times(store: Store, build: str) -> StepTimes | None:
-    """Returns the step times of the last slices of a job on this host, or None if not known."""
+    """Returns the mean step times that a build's job has stored on this host, or None."""
     what = f"the times of the slices of build {build}"
     return _STEP_TIMES.get(store.local, _step_times_name(build), what)
 

@@ -2,10 +2,10 @@
 
 Without any free space, no lease and no record can be stored, and nothing can be deleted safely. So
 a file, the reserve, occupies some space. When less space is free than the reserve occupies, the
-supervisor deletes the reserve and pauses the processes that write much: jobs, the archiver, and a
-broker that has died. When twice the reserve is free, the supervisor creates the reserve again, and
-the paused processes continue. Other processes recognize a full disk by the missing reserve, since
-no report can be written to a full disk.
+supervisor deletes the reserve and pauses the processes that write much: jobs and the archiver. A
+broker that has died is not started again while the disk is full. When twice the reserve is free,
+the supervisor creates the reserve again, and the paused processes continue. Other processes
+recognize a full disk by the missing reserve, since no report can be written to a full disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def full_text(free: int, reserve: int) -> str:
 
 
 def why_jobs_rest(store: Store, reserve: int) -> str:
-    """Returns a text that says that jobs rest because the disk is full, or "" if it has space.
+    """Returns a text for display if jobs rest because the disk is full, otherwise "".
 
     Call this function only while the supervisor runs: the supervisor deletes and creates the
     reserve, by which a full disk is recognized.
@@ -75,9 +75,11 @@ class DiskReserve:
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Deletes the reserve if the disk is full. Creates it again if twice its size is free.
+        """Deletes the reserve if the disk is full, and creates it again when the disk has space.
 
-        Returns True if the processes that write much may run.
+        The disk is full if fewer bytes are free than the reserve's length. The reserve is created
+        again when twice this length is free. Returns True if the processes that write much may run,
+        that is, if the disk is not full.
         """
         free = self._free()
         if not self._full and free < self._length:

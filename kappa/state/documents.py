@@ -28,7 +28,7 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class NumberTaken(Broken):
-    """The error if a record's number is already used, although a build has only one writer."""
+    """The error for a record number that is already used, although a build has only one writer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ class NumberTaken(Broken):
 
 
 class Documents(Generic[_Record]):
-    """Writes and reads documents that contain records of one class."""
+    """A reader and writer for the documents that store the records of one class."""
 
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
         """Describes the documents of the class `kind`; a document contains the fields of a record.
@@ -56,7 +56,7 @@ class Documents(Generic[_Record]):
         self._synced = synced
 
     def put(self, store: Store, name: str, record: _Record) -> None:
-        """Stores a record. It replaces an existing record of that name."""
+        """Stores a record. An existing record of that name is replaced."""
         store.put_json(name, self.plain(record), synced=self._synced)
 
     def put_new(self, store: Store, name: str, record: _Record) -> bool:
@@ -79,7 +79,10 @@ class Documents(Generic[_Record]):
             return None
 
     def plain(self, record: _Record) -> Any:
-        """Converts a record to a document, which has only objects, arrays, text and numbers."""
+        """Converts a record to a document, that is, to nested dicts and lists of plain values.
+
+        Plain values are text, numbers, booleans and None.
+        """
         return msgspec.to_builtins(record, str_keys=True, enc_hook=plain_value)
 
     def parse(self, document: object, what: str, *, hint: str = "") -> _Record:
@@ -95,7 +98,11 @@ class Documents(Generic[_Record]):
 
 
 def plain_value(value: object) -> object:
-    """Converts a value that msgspec does not know to plain values: an `enc_hook` of msgspec."""
+    """Converts a value whose type msgspec does not support to plain values.
+
+    msgspec calls this function as its `enc_hook`. Raises NotImplementedError if this function does
+    not support the type either.
+    """
     match value:
         case Offsets():
             return value.plain()
@@ -110,9 +117,10 @@ def plain_value(value: object) -> object:
 
 
 def value_of_plain(kind: type, plain: object) -> object:
-    """Converts plain values back to a value of `kind`: a `dec_hook` of msgspec.
+    """Converts plain values back to a value of the class `kind`.
 
-    Only Offsets are converted. Raises ValueError if the plain values are not valid offsets.
+    msgspec calls this function as its `dec_hook`. Raises NotImplementedError unless `kind` is
+    Offsets, and ValueError if the plain values are not valid offsets.
     """
     if kind is not Offsets:
         raise NotImplementedError
@@ -130,9 +138,10 @@ def set_damaged_aside(store: Store, name: str, error: Damaged) -> None:
 
 
 def cached_json(store: Store, name: str) -> Any:
-    """Returns a cached document, or None if it does not exist or is damaged.
+    """Returns a cached document, or None if the document is missing or damaged.
 
-    A damaged document cannot be read, or has changed since it was written. It is moved aside.
+    A document is damaged if it cannot be read, or if it has changed since it was written. A damaged
+    document is moved aside.
     """
     try:
         return store.get_json(name)
@@ -155,13 +164,13 @@ class NumberedRecords(Generic[_Record]):
     """An append-only sequence of numbered records, from number 1. Each number is used only once.
 
     The newest records are numbered without gaps. Older records may be deleted, but never the newest
-    record. Each record has a seal, and also contains the seal of the previous record. So a change
-    of a record is noticed, and also the replacement of a lost record by another one.
+    record. Each record has a seal, and also contains the seal of the previous record. So Kappa
+    notices if a record was changed, or if a lost record was replaced by a different record.
 
     A file, the note, contains the last number, so that the loss of the newest record is noticed.
-    The note is next to the folder, on the host that stored the record, and is written after the
-    record. If the note is lost, for example by a power loss, the loss of the newest record may not
-    be noticed.
+    The note is next to the folder, on the host that stored the newest record, and is written after
+    that record. If the note is lost, for example by a power loss, the loss of the newest record may
+    not be noticed.
     """
 
     def __init__(
@@ -177,8 +186,8 @@ class NumberedRecords(Generic[_Record]):
         """Opens the sequence in a folder.
 
         `what` is the name of a record in errors, with `{}` for the number: `leg {} of build b`.
-        `made_anew` says that the records can be created again from other files; then the state in
-        which all records are missing is normal, otherwise it is damage.
+        `made_anew` is True if the records can be created again from other files. In this case, a
+        sequence without any record is normal; otherwise the loss of all records is damage.
         """
         self._store = store
         self._folder = folder
@@ -267,14 +276,14 @@ class NumberedRecords(Generic[_Record]):
     def ensure_newest(self, number: int, noted: int) -> None:
         """Raises Damaged, which names the lost record, if `noted` is higher than `number`.
 
-        `number` is the number of the newest record, and `noted` that of the note. Read the note
-        before you search for the newest record.
+        `number` is the number of the newest record, and `noted` is the number in the note. Read the
+        note before you search for the newest record.
         """
         if noted > number:
             raise self.lost(noted)
 
     def lost(self, number: int) -> Damaged:
-        """Returns the error that the newest record, with this number, is lost."""
+        """Returns the error for the loss of the newest record, whose number is `number`."""
         return Damaged(
             f"{self._what.format(number)} is gone: {self.address(number)} was"
             " there, and what was read from it would go back",
@@ -282,9 +291,10 @@ class NumberedRecords(Generic[_Record]):
         )
 
     def ensure_no_hole(self) -> None:
-        """Raises Damaged, which names the record, if a record before the newest one is missing.
+        """Raises Damaged if a record before the newest one is missing.
 
-        Numbers that were complete at an earlier call are not checked again.
+        The error names the missing record. The records that were found complete by an earlier call
+        are not checked again.
         """
         numbers = (self._whole, *self.numbers(after=self._whole))
         for one, other in pairwise(numbers):
@@ -306,9 +316,10 @@ class NumberedRecords(Generic[_Record]):
         return numbers_in(self._store, self._folder, after=after)
 
     def last(self) -> tuple[int, _Record] | None:
-        """Returns the newest record with its number, or None if there is none.
+        """Returns the newest record with its number, or None if no record was ever stored.
 
-        Raises Damaged if the newest record is lost.
+        If the records can be created again, also returns None if all records are missing. Raises
+        Damaged if the newest record is lost.
         """
         noted = self.noted_number()
         # The newest record is deleted only after a newer one: the list begins with that record.
@@ -332,7 +343,7 @@ class NumberedRecords(Generic[_Record]):
     def is_newest(self, number: int) -> bool:
         """Returns True if the record `number` is still the newest. The root must be on a disk.
 
-        The check reads the note and looks whether files exist, but reads no record.
+        The function reads the note and checks which files exist, but reads no record.
         """
         return (
             not self._store.path(self.name(number + 1)).exists()

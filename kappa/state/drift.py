@@ -1,9 +1,10 @@
-"""Drift: events that no longer match a topic's declaration. Drift is reported, and stops nothing.
+"""Drift: events that no longer match a topic's declaration. Kappa reports drift, but stops nothing.
 
-The job of a build detects drift, and stores a document about it on this host. The commands, the
-page, the metrics and the notices read this document. The next build of the pipeline starts with the
-undeclared fields of this document that its own topics still do not declare. It copies another kind
-of drift from the serving build's document only when it detects the same drift itself.
+The job of a build detects drift, and stores a document about the drift on this host. The commands,
+the page, the metrics and the notices read this document. The document of a pipeline's next build
+starts with the undeclared fields from the serving build's document, except fields that the topics
+of the next build declare. The next build copies a drift of another kind from the serving build's
+document only when the next build detects the same drift itself.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ class DriftKind(StrEnum):
 
 
 class Drift(Struct, frozen=True):
-    """A drift of a topic.
+    """A drift that a job has detected in a topic.
 
     `name` is the field or the reason. `text` is a sentence for display. `proof` is the first record
-    with the drift, as TOPIC:PARTITION:OFFSET, and `value` is the beginning of the record's value.
-    Both are "" if no such record is known. `at` is the time when the job saw the record.
+    with the drift, as TOPIC:PARTITION:OFFSET, and `value` is the beginning of that record's value.
+    `proof` and `value` are "" if no such record is known. `at` is the time when the job read the
+    record.
     """
 
     kind: DriftKind
@@ -66,7 +68,7 @@ _DRIFTS = Documents(_Drifts, derived=True, synced=False)
 
 
 def put_drifts(store: Store, build: str, drifts: Iterable[Drift]) -> None:
-    """Stores the drifts of a build on this host. They replace the stored ones.
+    """Stores the drifts of a build on this host, and replaces the stored drifts.
 
     Only the first 50 drifts are stored.
     """

@@ -86,8 +86,8 @@ def sum_of(address: str | Path, *, from_disk: bool = False) -> Sum:
     """Reads a whole file, and returns its size and CRC.
 
     With `from_disk`, a local file is read from the disk instead of the page cache, if the operating
-    system supports this. Raises OSError if a local file cannot be read, FileNotFoundError if a file
-    in a bucket does not exist, and KappaError if it cannot be read.
+    system supports this. Raises OSError if a local file cannot be read. Raises FileNotFoundError if
+    a file in a bucket does not exist, and KappaError if a file in a bucket cannot be read.
     """
     if is_bucket(str(address)):
         return _sum_in_bucket(str(address))
@@ -120,10 +120,10 @@ _PUT: dict[str, Sum] = {}
 
 
 def note_put_file(url: str, path: Path) -> None:
-    """Computes the sum of a local file that will be uploaded to `url`, and remembers it.
+    """Computes the sum of a local file that will be uploaded to `url`, and caches the sum.
 
-    `sums_in_bucket` then need not download the file. Does nothing if `url` is not in a bucket.
-    Raises OSError if the file cannot be read.
+    So `sums_in_bucket` need not download the file. Does nothing if `url` is not in a bucket. Raises
+    OSError if the file cannot be read.
     """
     if is_bucket(url):
         _PUT[url] = sum_of(path)
@@ -143,11 +143,11 @@ def _sum_in_bucket(url: str) -> Sum:
 
 
 def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
-    """Returns the sums of files that this build's job has just committed to a bucket.
+    """Returns the sums of files that a job in this process has just committed to a bucket.
 
-    The sums of files that this process has uploaded are known (`note_put_file`). Files that
-    delta-rs and Spark have uploaded are downloaded, several at the same time. Raises Damaged if a
-    file is missing.
+    `root` is the root's URL, and `urls` are the files. If this process has uploaded a file, its sum
+    is already known (`note_put_file`). Files that delta-rs and Spark have uploaded are downloaded,
+    several at the same time. Raises Damaged if a file is missing.
     """
 
     def found(url: str) -> tuple[str, Sum]:
@@ -214,13 +214,13 @@ class RecordedSums:
         return self._known
 
     def take(self, frontier: Frontier) -> None:
-        """Adds the sums of a frontier that the caller has already read to the cache."""
+        """Adds the sums in `frontier` to the cache, so that the frontier need not be read again."""
         self._known.update(frontier.sums)
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
     def join(self, there: Container[str]) -> None:
-        """Stores the sums of all files in `there` as one record, unless the last record equals it.
+        """Stores the sums of all files in `there` as one record, unless the newest record is equal.
 
         `there` contains the names of the files that exist. Raises Damaged if the newest record of
         joined sums is lost.
@@ -299,7 +299,7 @@ class RememberedFiles(Struct, frozen=True):
 
 
 class _Checked(Struct):
-    """The paths below one root that this process has checked, and the sums of each build."""
+    """The paths below one root that this process has checked, and each build's recorded sums."""
 
     paths: set[str] = field(default_factory=set)
     sums: dict[str, RecordedSums] = field(default_factory=dict)
@@ -330,13 +330,14 @@ def ensure_whole(
     copies: Callable[[str], str] | None = None,
     pinned: Frontier | None = None,
 ) -> None:
-    """Checks those files in `paths` that this process has not checked yet.
+    """Compares files with their recorded sums, except files that this process has already checked.
 
     Raises Damaged, which names the first file whose size or CRC differs from the recorded sum. A
     file without a recorded sum counts as intact. A missing file is ignored here; reading the file
     fails later. If the root is in a bucket, only files that were downloaded completely are checked:
-    `copies` returns the local path for a URL. For a bucket without `copies`, nothing is checked.
-    The sums in the frontier `pinned` are used directly, so that they are not read again.
+    `copies` returns the local path for a URL. For a bucket without `copies`, nothing is checked. If
+    the caller has already read a frontier, it passes the frontier as `pinned`, so that this
+    function need not read that frontier again.
     """
     if copies is None and not store.is_on_disk:
         return
@@ -368,10 +369,10 @@ def ensure_archived_whole(
     copies: Callable[[str], str] | None = None,
     hint: str,
 ) -> None:
-    """Checks files of an archive against `sums`, as `ensure_whole` does for a build.
+    """Compares files of an archive with `sums`, except files that this process has already checked.
 
-    Raises Damaged, with `hint`, for the first file that differs. If the root is in a bucket and
-    `copies` is None, the files are downloaded for the check.
+    Raises Damaged, with `hint`, for the first file that differs from its sum. If the root is in a
+    bucket and `copies` is None, the files are downloaded for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
     found = _first_damaged(store, sums, new, copies)
@@ -434,7 +435,11 @@ def _sum_if_there(address: str | Path) -> Sum | None:
 
 
 def _remembered_files(store: Store, recorded: Mapping[str, Sum]) -> set[str]:
-    """Returns the large files that some process has checked since the machine started."""
+    """Returns those large files in `recorded` that need no check, because they were checked before.
+
+    A process has checked each of these files since the machine started, and the file has the same
+    size and time as at that check.
+    """
     large = {path: each for path, each in recorded.items() if each[0] >= _LARGE}
     known = _read_remembered(store).files if large else {}
     return {

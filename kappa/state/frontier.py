@@ -41,15 +41,16 @@ class Frontier(Struct, frozen=True):
     - `hold` is the number of the journal's hold record that this frontier acknowledges.
     - `leg` and `slice` identify the slice that was folded last (-1: none yet).
     - `heard_at` is the last time at which the job had read all records of the compacted topics. If
-      the job has not yet read all of them, it is the time when the build began to read (law 5).
+      the job has not yet read all of them, `heard_at` is the time when the build began to read
+      (law 5).
     - `sums` contains the sums of the data files that are new in the frontier
       (kappa/state/file_sums.py).
-    - `failing` contains the maintained views that cannot be computed over the present rows, and
-      the reasons. The tables of these views contain the rows of an earlier frontier, and readers
-      do not see them.
+    - `failing` maps each maintained view that cannot be computed over the present rows to the
+      reason. The tables of these views contain the rows of an earlier frontier, and readers do not
+      see these tables.
     - `witnesses` contains the last records that were read before the offsets. They identify the log
       (law 2). Frontiers of an older Kappa have none.
-    - `file_lists` contains, by a table's name, a sum over the live files of the table's version
+    - `file_lists` maps the name of each table to a sum over the live files of the table's version
       (kappa/tables/file_list.py), so that a change of the list is noticed. Frontiers of an older
       Kappa have none.
     """
@@ -134,7 +135,7 @@ class Frontiers:
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
     ) -> Frontier | None:
-        """Publishes the frontier after the newest one, as the build's new holder, and returns it.
+        """Publishes and returns the next frontier, for the process that has just taken the lock.
 
         `next_of` is called with the newest frontier, and returns the frontier to publish. If
         `next_of` returns None, nothing is published and None is returned. If a late write of the

@@ -1,11 +1,11 @@
 """Kept frontiers: earlier frontiers of a build, for queries as of a past time.
 
 While a build serves, its job keeps a frontier at regular intervals, and at each switch
-(kappa/engine/write/publisher.py). The files of a kept frontier are not deleted because of their
-age. Maintenance first deletes the records of kept frontiers that are too old. Then it lists the
-leases. Then it deletes the files that are not needed for any record or lease. A reader first stores
-its lease, and then checks that the record of the kept frontier still exists (law 11, as for
-floors).
+(kappa/engine/write/publisher.py). As long as the record of a kept frontier exists, the frontier's
+files are not deleted. Maintenance first deletes the records of kept frontiers that are too old.
+Then it lists the leases. Then it deletes the files that no record and no lease needs. A reader
+first stores its lease, and then checks that the record of the kept frontier still exists (law 11;
+the order is the same for floors).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kappa.state.store import Store
 class KeptFrontierRecord(Struct, frozen=True):
     """The record of a kept frontier.
 
-    `generations` are the generations that began while readers saw this frontier: it was the last
-    frontier of the generation before, and the first of the new generation. `stays` is True if one
-    of these generations switched the build's own pipeline; then the frontier is kept as long as the
-    build. `until` is the time when readers moved on to a frontier that is no longer kept, or None
-    if the next frontier is still kept. `before` is the number of the frontier that was kept before
-    this one. With `before`, the loss of a record is noticed, so that no earlier frontier is used
-    instead of the lost one.
+    `generations` are the generations that began while readers saw this frontier: readers saw this
+    frontier last in the previous generation, and first in the new one. `stays` is True if one of
+    these generations switched the build's own pipeline; then the frontier is kept as long as the
+    build. `until` is the time when readers began to see a later frontier that is not kept any more,
+    or None if the next frontier is still kept. `before` is the number of the frontier that was kept
+    before this one. If the record of that frontier is lost, `before` shows the loss, so that no
+    earlier frontier is used instead of the lost one.
     """
 
     frontier: Frontier
@@ -85,8 +85,9 @@ def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRec
 def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...]:
     """Returns all kept frontiers of a served build, oldest first.
 
-    If the record after a kept frontier is lost, the frontier's `until` equals the time when the
-    frontier was published, so queries as of a later time do not use it.
+    If the record of the next kept frontier is lost, a frontier's `until` is set to the time when
+    the frontier was published. So queries as of a later time do not use this frontier instead of
+    the lost one.
     """
     found, lost = _find_kept(store, folded_by(store, build))
     return tuple(
@@ -96,15 +97,15 @@ def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...
 
 
 def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
-    """Returns the numbers of the kept frontiers of a build whose records are lost."""
+    """Returns the numbers of a build's kept frontiers whose records are lost."""
     return tuple(_find_kept(store, folded_by(store, build))[1].values())
 
 
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
-    """Returns the kept frontiers whose records exist, and the lost records.
+    """Returns the kept frontiers whose records exist, and the numbers of the lost frontiers.
 
-    The lost records are a mapping: from the number of the kept frontier before a lost record (0 if
-    there is none) to the number of the lost record.
+    A lost frontier is a kept frontier whose record is lost. The second value maps the number of the
+    kept frontier before a lost one (0 if there is none) to the number of the lost frontier.
     """
     noted = noted_last(store, kept_folder(build))
     found = _read_kept(store, build, kept_numbers(store, build))
@@ -169,11 +170,11 @@ def past_frontiers(
 ) -> tuple[tuple[KeptFrontierRecord, ...], tuple[KeptFrontierRecord, ...]]:
     """Returns the kept frontiers that may be deleted, and the records that must be changed. Pure.
 
-    `kept` is ordered from old to new, and `now` is in seconds since 1970. A frontier is used for
-    all times until the next frontier was published. So it may be deleted if the next frontier was
-    published more than `keep_seconds` ago, unless it `stays`. If the frontier after a remaining one
-    is deleted, the remaining record is changed: its `until` becomes the time when the deleted
-    frontier was published.
+    `kept` is ordered from old to new, and `now` is in seconds since 1970. Queries as of a time use
+    the last frontier that was published before that time. So a frontier may be deleted if the next
+    frontier was published more than `keep_seconds` ago, unless its `stays` is True. If the frontier
+    after a remaining frontier is deleted, the record of the remaining frontier must be changed: its
+    `until` becomes the time when the deleted frontier was published.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
@@ -195,7 +196,7 @@ def past_frontiers(
 def ensure_past_gone(
     store: Store, build: str, now: float, keep_seconds: float
 ) -> tuple[KeptFrontierRecord, ...]:
-    """Deletes the kept frontiers that `past_frontiers` selects. Returns the remaining ones."""
+    """Deletes the kept frontiers that `past_frontiers` selects, and returns all others."""
     going, dated = past_frontiers(kept := kept_frontiers_of(store, build), now, keep_seconds)
     for each in dated:
         put_kept_frontier(store, each)

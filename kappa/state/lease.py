@@ -120,7 +120,7 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
-    """Returns the leases that collection must respect at `now`, and those that have ended."""
+    """Returns the leases that collection must respect at `now`, and the leases that have ended."""
     ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
     found = ask_side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
@@ -134,9 +134,10 @@ def lease_name(lease_id: str) -> str:
 
 
 def read_floor(store: Store, build: str) -> int:
-    """Returns the lowest frontier of a build whose versions are kept without a lease.
+    """Returns the number of the frontier that is a build's floor.
 
-    Returns 0 if there is no floor yet.
+    Returns 0 if the build has no floor yet. Collection keeps the versions of the floor and of later
+    frontiers even without a lease.
     """
     last = floor_records(store, folded_by(store, build)).last()
     return 0 if last is None else last[1].frontier

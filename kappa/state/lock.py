@@ -81,11 +81,12 @@ class Lock:
         self._file: int | None = None
 
     def acquire(self) -> Holder | None:
-        """Takes the lock, kills the rest of the last holder's session, and returns that holder.
+        """Takes the lock, ends the last holder's remaining processes, and returns the last holder.
 
-        Returns None if the lock's file names no earlier holder. Raises Conflict, with the holder's
-        pid, if a living process has the lock. Raises KappaError if the operating system refuses the
-        lock, and Broken if a process of the last holder cannot be killed.
+        The remaining processes are those in the last holder's session. Returns None if the lock's
+        file names no earlier holder. Raises Conflict, with the holder's pid, if a living process
+        has the lock. Raises KappaError if the operating system refuses the lock, and Broken if a
+        process of the last holder cannot be killed.
         """
         try:
             return self._acquire_file()
@@ -172,9 +173,9 @@ class Lock:
             )
 
     def in_place(self) -> bool:
-        """Returns False if the lock's file was deleted or replaced.
+        """Returns True if the file that this process has locked is still at the lock's path.
 
-        In this case, another process can take a lock on the new file.
+        If that file was deleted or replaced, another process can lock a new file at the same path.
         """
         assert self._file is not None, "it is acquired"
         try:
@@ -238,10 +239,11 @@ def holding_process(path: Path) -> ProcessId | None:
 
 
 def last_holder(path: Path) -> tuple[Holder, bool] | None:
-    """Returns the present or last holder of the lock on `path`, and True if it locked this file.
+    """Returns the holder that the lock's file names, and True if the holder has locked this file.
 
-    The second value is False if the file is a copy of the file that the holder has locked. Returns
-    None if the file does not exist, or names no holder.
+    The holder is the present or the last holder of the lock on `path`. The second value is False if
+    the file is a copy of the file that the holder has locked. Returns None if the file does not
+    exist, or names no holder.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

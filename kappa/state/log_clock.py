@@ -1,10 +1,9 @@
-"""The log's clock of a build: the log time that all its partitions have reached. Pure.
+"""The log's clock of a build: the log time that all partitions of the build have reached. Pure.
 
-The clock determines which rows have expired (kappa/declare/table.py). It is computed from the log
-times in a mark or a frontier, so every frontier has a clock. The clock is the lowest log time of
-all partitions, and log times only rise. So a later record has a log time of at least the clock, and
-does not contribute to a row that has already expired. This holds for every way in which the log is
-cut into slices.
+The clock determines which rows have expired (kappa/declare/table.py). It is computed only from the
+log times in a mark or a frontier. The clock is the lowest log time of all partitions, and log times
+only rise. So a later record has a log time of at least the clock, and does not contribute to a row
+that has already expired. This is true for every way in which the log is cut into slices.
 
 A partition without any record has no log time, and its first record may have any log time. While
 such a partition exists, there is no clock: otherwise that first record could contribute to an

@@ -1,8 +1,8 @@
 """The mark in every commit of a build's table: the offsets up to which the table has folded.
 
-A mark also counts the outcomes of the folded records. It is stored only as the `userMetadata` of
-the Delta commit (law 3: every commit repeats the mark). A job makes frontiers from marks. This
-module does no I/O.
+A mark also counts the outcomes of the folded records. A mark is stored only as the `userMetadata`
+of the Delta commit (law 3: every commit repeats the mark). A job computes its frontiers from the
+marks of its tables. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from kappa.state.witness import Witnesses
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """The slice that a table has folded last. The mark of a new table has the build's origin.
+    """The slice that a table has folded last, and the outcomes of all records folded so far.
 
-    At the origin, `leg` and `slice` are -1. `log_time` is the running maximum of the broker's
+    `start` and `end` are the offsets of the slice. The mark of a new table contains the build's
+    origin as both, and -1 as `leg` and `slice`. `log_time` is the running maximum of the broker's
     timestamp, in milliseconds. `tally` counts the outcomes of the offsets since the origin.
-    `witnesses` contains the last records read. These three fields are per topic and partition, and
-    include this slice.
+    `witnesses` contains the last records that were read. `log_time`, `tally` and `witnesses` are
+    per topic and partition, and include this slice.
     """
 
     build: str

@@ -25,10 +25,10 @@ _TICK_NS = 50_000_000
 
 
 class ReadMemory:
-    """A cache of the records below a root, which several threads may share."""
+    """A cache of the records below a root. Several threads may share a cache."""
 
     def __init__(self, store: Store) -> None:
-        """Starts with an empty cache."""
+        """Creates an empty cache for the records below the root of `store`."""
         self._store = store
         self._folder = str(store.folder) if store.is_on_disk else ""
         self._lock = threading.Lock()
@@ -39,11 +39,12 @@ class ReadMemory:
         return self.recalled(birth_name(build), "birth", lambda: read_birth(self._store, build))
 
     def beside_build(self, build: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns the cached result of `read`, which reads documents in the folder of a build.
+        """Returns the result of `read`, from the cache if possible.
 
-        `what` is the key of the result in the cache. The cache notices a changed document by the
-        folder's modification time: a document is written under a temporary name and then renamed,
-        so each write changes the folder.
+        `read` is a function that reads documents in the folder of the build. `what` is the key of
+        the result in the cache. The cache notices a changed document by the folder's modification
+        time: a document is written under a temporary name and then renamed, so each write changes
+        the folder.
         """
         return self.recalled(folder_of_build(build), what, read)
 
@@ -63,10 +64,11 @@ class ReadMemory:
             }
 
     def recalled(self, name: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns the cached result of `read`, which reads the file or folder `name` of a build.
+        """Returns the result of `read`, from the cache if possible.
 
-        Calls `read` if `name` has changed since the result was cached, or if the root is in a
-        bucket. `name` is relative to the root. `what` distinguishes several results for one name.
+        `read` is a function that reads the file or folder `name` of a build. It is called if `name`
+        has changed since the result was cached, or if the root is in a bucket. `name` is relative
+        to the root. `what` distinguishes several results for one name.
         """
         if not self._store.is_on_disk:
             return read()

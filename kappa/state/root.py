@@ -1,4 +1,4 @@
-"""The identity of a root: its id and its place. By the identity, a copy of a root is recognized.
+"""The identity of a root, that is, its id and its place. The identity shows if a root is a copy.
 
 If two roots had the same id, they would fold the same topics, send the same messages and end each
 other's processes. `root.json` contains the place of the root: the device and inode of its folder,
@@ -8,10 +8,10 @@ place:
 | place of the root now | the root is |
 |---|---|
 | in the same folder, under any path (`mv` on a disk, a restart) | the same |
-| so, but another folder with the root's id is at the stored path (`mv`, then `cp` back) | a copy |
+| in that folder, but the stored path has another root of the same id (`mv`, `cp` back) | a copy |
 | at the same path, in another folder (restored) or on another device (mounted again) | the same |
 | elsewhere, and the stored path has no root of the same id (`mv` to another disk) | the same |
-| elsewhere, and the stored path still has a root of the same id, or a process of it runs | a copy |
+| elsewhere, and the stored path still has a root of the same id, or its process runs | a copy |
 | on another machine, under any path (`rsync`, a snapshot of a disk) | a copy |
 | in another bucket or at another prefix than the stored one | a copy |
 
@@ -19,13 +19,13 @@ A container has no machine id. In a container, a root is the same if it is in th
 its folder has the same inode and path (a volume that is mounted again). Otherwise it is a copy.
 
 `root_copy.json` is a copy of the file `root.json`. If a root has lost `root.json` and still has
-`root_copy.json`, the root is not treated as one that an earlier Kappa made: it cannot be changed
-until `kappa doctor --repair` has restored the file.
+`root_copy.json`, Kappa does not treat the root as one that an earlier Kappa created: the root can
+only be changed after `kappa doctor --repair` has restored the file.
 
-A copy of a root can be read like any root, but cannot be changed until `kappa root adopt` makes it
-a root with an id of its own. Two kinds of copies are not recognized: a snapshot of a disk that is
-mounted at the path of the first root, on the same machine or in a container; and a bucket of the
-same name on another server.
+A copy of a root can be read like any root, but cannot be changed until `kappa root adopt` assigns a
+new id to the copy. Two kinds of copies are not recognized: a snapshot of a disk that is mounted at
+the path of the first root, on the same machine or in a container; and a bucket of the same name on
+another server.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class RootPlace(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The identity of a root.
 
-    `adopted_from` is "", or for an adopted copy the id of the root from which it was copied. If
-    `sends` is True, the root runs sinks and alerts, pulls events from sources, and sends the
-    records that wait in its spool.
+    If the root is an adopted copy, `adopted_from` is the id of the root from which it was copied;
+    otherwise it is "". If `sends` is True, the root runs sinks and alerts, pulls events from
+    sources, and sends the records that wait in its spool.
     """
 
     id: str
@@ -89,9 +89,9 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The name that the sinks of this root use as writers: the root's id for an adopted copy.
+        """The writer's name that the sinks of this root use in their topics.
 
-        For any other root, the name is "".
+        For an adopted copy, this is the root's id. For any other root, the name is "".
         """
         return self.id if self.adopted_from else ""
 
@@ -111,11 +111,12 @@ _KNOWN: WeakKeyDictionary[Store, Root] = WeakKeyDictionary()
 def root_relation(
     named: RootPlace, here: RootPlace, *, is_there: bool, runs: bool, runs_here: bool = False
 ) -> RootRelation:
-    """Returns the relation between the place `here` of a root and the place in its `root.json`.
+    """Returns the relation of the root at `here` to the root that its `root.json` identifies.
 
-    `named` is the place in the file. `is_there`: at the path in the file, another folder has a root
-    with the same id. `runs`: a process of that root holds the supervisor's lock in another folder.
-    `runs_here`: a process holds the supervisor's lock in this folder. Pure.
+    `named` is the place in the file. `is_there` is True if another folder, at the path in `named`,
+    contains a root with the same id. `runs` is True if a process of that root holds the
+    supervisor's lock in another folder. `runs_here` is True if a process holds the supervisor's
+    lock in this folder. Pure.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -178,7 +179,7 @@ def why_silent(store: Store) -> str:
 
 
 def own_root(store: Store) -> Root | None:
-    """Returns the identity of a root, or None if it has none. Raises Copied if it is a copy.
+    """Returns the identity of a root, or None if the root has none. Raises Copied for a copy.
 
     The returned identity contains the root's present place.
     """
@@ -267,7 +268,7 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
 
 
 def adopt_root(store: Store, *, sends: bool) -> Root:
-    """Gives a copy an id of its own, or allows an adopted root to send. Returns the new identity.
+    """Assigns a new id to a copy, or allows an adopted root to send. Returns the new identity.
 
     The caller must hold the supervisor's lock and the claim. Raises UsageError as `ensure_is_copy`
     does.

@@ -24,7 +24,7 @@ _CUTS_NAME = "cuts.json"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A range of offsets, and the rows in it. `number` counts the slices of a leg, from 0."""
+    """A range of offsets, and the rows in it. `number` is the slice's number in the leg, from 0."""
 
     leg: int
     number: int
@@ -47,10 +47,11 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
 
 
 def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
-    """Moves each end of a slice to the nearest offset in `bounds` within half a slice. Pure.
+    """Moves each end of a slice to the nearest offset in `bounds`, by at most half a slice. Pure.
 
-    `bounds` contains offsets, per topic and partition. The last end does not change. In each
-    partition, the ends remain in ascending order.
+    An end does not move if no offset in `bounds` is that near. `bounds` contains offsets, per topic
+    and partition. The last end does not change. In each partition, the ends remain in ascending
+    order.
     """
     moved = [
         Offsets.of_partitions(

@@ -1,8 +1,8 @@
-"""The store of a root: the root's objects, and the files that the control host keeps for itself.
+"""The store of a root: the root's objects, and the files that only the control host needs.
 
-An object is written as a whole or not at all. Writing an object only if it does not exist is
-atomic. Both hold on a local disk and in a bucket. Reading an object that does not exist returns
-None; if the store cannot determine whether the object exists, an error is raised.
+On a local disk and in a bucket, an object is written as a whole or not at all, and writing an
+object only if it does not exist is atomic. Reading an object that does not exist returns None; if
+the store cannot determine whether the object exists, an error is raised.
 
 `store.local` is on the control host's disk. It contains locks, logs, temporary files, sockets,
 checkpoints, and records about processes that are useful only while the processes live. All of these
@@ -117,7 +117,7 @@ class Store:
         return self._objects.put(name, content, new=True, synced=True)
 
     def put(self, name: str, content: bytes, *, synced: bool = True) -> None:
-        """Writes a whole object. It replaces an existing object of that name.
+        """Writes a whole object. An existing object of that name is replaced.
 
         An object that is not `synced` may be lost, empty or incomplete after a power loss.
         """
@@ -151,7 +151,10 @@ class Store:
             self._objects.delete(names)
 
     def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
-        """Writes a document with a seal, and replaces an existing one. `synced` is as for `put`."""
+        """Writes a document with a seal. An existing document of that name is replaced.
+
+        A document that is not `synced` may be lost, empty or incomplete after a power loss.
+        """
         self.put(name, sealed(document)[0], synced=synced)
 
     def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
@@ -166,7 +169,11 @@ class Store:
         return self.get_sealed(name)[0]
 
     def get_sealed(self, name: str) -> tuple[Any, str]:
-        """Returns a document as `get_json` does, and its seal. A missing seal is returned as ""."""
+        """Returns a document without its seal, and the seal. A missing seal is returned as "".
+
+        If the document does not exist, returns None and "". Raises Damaged if the object is not
+        JSON, or has changed since it was written.
+        """
         content = self.get(name)
         if content is None:
             return None, ""
@@ -181,8 +188,8 @@ class Store:
     def set_aside(self, name: str) -> str | None:
         """Moves an object into the folder `damaged/`, where it is kept.
 
-        Returns the new path or URL, which contains the time and the object's name, or None if the
-        object does not exist.
+        Returns the object's new path or URL, or None if the object does not exist. The new name
+        contains the time and the object's old name.
         """
         aside = f"{DAMAGED}/{time.time_ns()}/{name}"
         return self.address(aside) if self._objects.move(name, aside) else None

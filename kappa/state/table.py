@@ -64,9 +64,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def keeps_partitions(self) -> bool:
-        """Returns True if a step keeps a state for each partition in which a key occurs.
+        """Returns True if a step folds the table with a separate state per key and partition.
 
-        An older build has one state per key, and stops if a key occurs in two partitions.
+        In a table of an older build, a step has one state per key, and the job stops if a key
+        occurs in two partitions.
         """
         return bool(self.steps_over) and self.hides_rows
 

@@ -1,12 +1,12 @@
-"""The witness of a partition: its last record that was read, to notice if the log has changed.
+"""Witnesses: the last record that was read from each partition, to detect that a log has changed.
 
 A partition that loses its last records (by an unclean leader election) uses the lost offsets again
 for other records. The epoch of the partition's leader and a digest of the record show this change.
-So a frontier, a table's mark and an archive's mark contain both for each partition. An epoch alone
-would not be sufficient, since a cluster that is restored from a backup may count the same epochs
-again. A digest alone would not be sufficient either, since compaction may have removed the record.
-Source of the epochs: https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. This module does no
-I/O.
+So a frontier, a table's mark and an archive's mark contain the epoch and the digest for each
+partition. An epoch alone would not be sufficient, since a cluster that is restored from a backup
+may count the same epochs again. A digest alone would not be sufficient either, since compaction may
+have removed the record. Source of the epochs:
+https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGITS = 16
 
 
 class Witness(Struct, frozen=True):
-    """The last record that was read of a partition: its offset, its leader's epoch, its digest."""
+    """The last record that was read from a partition: its offset, leader epoch and digest."""
 
     offset: int
     epoch: int
@@ -46,10 +46,10 @@ Witnesses = Mapping[str, Mapping[int, Witness]]
 
 
 class LostEnd(Struct, frozen=True):
-    """A partition in which records that were read, before the offset `end`, have since changed.
+    """A partition whose last records have changed or disappeared after Kappa read them.
 
-    The records before the offset `first` are unchanged. If `first` is None, it is only known that
-    the last record differs.
+    `end` is the offset up to which Kappa had read. The records before the offset `first` are
+    unchanged. If `first` is None, Kappa only knows that the last record before `end` differs.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class LostEnd(Struct, frozen=True):
 
 
 class LogCutError(Broken):
-    """The error for topics whose last records that were read are gone or have changed."""
+    """The error for topics that have lost or changed records at their end after Kappa read them."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
         super().__init__(message, hint=hint)
@@ -80,7 +80,7 @@ class LogCutError(Broken):
 def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
     """Returns a digest of a record, as 16 hexadecimal digits.
 
-    A null key or value gives another digest than an empty one.
+    A record with a null key or value has another digest than a record with an empty key or value.
     """
     found = hashlib.sha256(str(timestamp_ms).encode())
     for part in (key, value):
@@ -89,7 +89,7 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if a partition has other records than before, from the witness's offset on.
+    """Returns True if the records of a partition have changed, from the witness's offset on.
 
     `found` contains the witnesses of the partition's present records between that offset and the
     offset that the reader had reached. A missing record proves nothing, since compaction and
@@ -114,7 +114,8 @@ def witnesses_after_slice(
 ) -> Witnesses:
     """Returns the witnesses after a slice from `start` to `end`.
 
-    A partition of the slice gets its witness in `found`. All other partitions keep their witness in
+    For a partition of which the slice contains offsets, the result contains the witness from
+    `found`, if there is one. For any other partition, the result contains the witness from
     `before`.
     """
     after = {topic: dict(parts) for topic, parts in before.items()}

@@ -32,7 +32,7 @@ class LogEnds(Protocol):
 
 
 class ArchiveMark(Struct, frozen=True):
-    """The offsets that an archive covers: `[start, end)` per partition, and facts about them.
+    """The mark of an archive: the covered offsets `[start, end)` per partition, and statistics.
 
     The range includes the offsets without a record. `topic_id` identifies the topic that was read:
     a topic that was created again has another id. `log_time` is the highest timestamp of the broker
@@ -68,12 +68,12 @@ class ArchiveMark(Struct, frozen=True):
         raw: bool = False,
         witness: Witness | None = None,
     ) -> ArchiveMark:
-        """Returns the mark with `[start, end)` of a partition appended.
+        """Returns the mark after the range `[start, end)` of a partition is appended.
 
         `seen` counts the records of the range by outcome. The offsets without a record are counted
         as absent. `log_time` is the partition's new log time, or None if it does not change. `raw`
-        is True if the archive also keeps the raw records. `witness` is the last record, or None if
-        there is no record.
+        is True if the archive also stores the undecoded records of the range. `witness` is the last
+        record, or None if the range contains no record.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -104,7 +104,7 @@ _MARKS = msgspec.json.Decoder(ArchiveMark)
 
 
 def folder(topic: str, fingerprint: str) -> str:
-    """Returns the address of an archive's folder, relative to the root."""
+    """Returns the name of an archive's folder, relative to the root."""
     return f"{FOLDER}/{topic}/{fingerprint}"
 
 
@@ -132,10 +132,10 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 
 
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
-    """Returns the first offset of each partition that the topic or one of its archives still has.
+    """Returns each partition's first offset that is still in the topic or in one of its archives.
 
-    `beginning` has the first offsets of the topics themselves. An archive extends a partition to an
-    earlier offset only if the archive reaches the topic's first record, so that no offset is
+    `beginning` contains the first offsets of the topics themselves. An archive extends a partition
+    to an earlier offset only if the archive reaches the topic's first record, so that no offset is
     missing between the archive and the topic. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
@@ -148,12 +148,12 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 
 
 def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
-    """Returns the partitions whose last records the archive has, but the topic has lost."""
+    """Returns the partitions whose end the topic has lost, although the archive contains it."""
     return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Returns a message if the topic has lost records at its end that the archive has.
+    """Returns a message if the topic has lost its last records, but the archive contains them.
 
     The message names the lost ends. Returns None if no end is lost.
     """
@@ -166,8 +166,8 @@ def why_stopped(
 ) -> str | None:
     """Returns the reason why an archive cannot continue with the topic's records, or None.
 
-    `topic_id` is the topic's id now, or None if the topic does not exist. `beginning` has the
-    topic's first offsets now. Pure.
+    `topic_id` is the topic's present id, or None if the topic does not exist. `beginning` contains
+    the present first offset of each partition. Pure.
     """
     if topic_id is None:
         return f"topic {mark.topic} is gone; its archive stays as it is"

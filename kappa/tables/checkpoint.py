@@ -80,9 +80,10 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
 
 
 def _write_in_bucket(path: str, version: int) -> None:
-    """Writes a checkpoint to its final name, because an object is either complete or absent.
+    """Writes a checkpoint directly to its final name: an object in a bucket is complete or absent.
 
-    The `_last_checkpoint` hint is written last; a hint at a newer checkpoint stays.
+    deltalake then changes the `_last_checkpoint` hint. If the hint named a newer checkpoint before,
+    the function restores that hint.
     """
     hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
     newer = read_file(hint) if (hinted(hint) or -1) > version else None

@@ -187,8 +187,8 @@ def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties
 def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool:
     """Commits a new version that has the same rows as the previous version.
 
-    Returns False if the version exists already. This function puts the commit itself: delta-rs
-    would also list and read the log, which takes four more requests to a bucket.
+    Returns False if the version exists already. This function writes the commit without delta-rs,
+    which would also list and read the log, and so send four more requests to a bucket.
     """
     info = {
         "timestamp": int(time.time() * 1000),
@@ -217,7 +217,7 @@ _MOST_PUT = 64
 def note_put(where: str, content: bytes) -> None:
     """Caches the content of a commit that this process has put to a bucket.
 
-    The cache has the last 64 commits. A commit on a disk is not cached.
+    The cache contains the last 64 commits. A commit on a disk is not cached.
     """
     if is_bucket(where):
         _PUT[where] = content
@@ -260,7 +260,7 @@ class Guards:
         self._done: dict[str, int | None] = {}
 
     def forget(self) -> None:
-        """Empties the cache, because a commit was made that the cache does not know."""
+        """Empties the cache. Call this method after a commit that was made without `once`."""
         self._done.clear()
 
     @contextmanager

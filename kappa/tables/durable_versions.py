@@ -1,9 +1,9 @@
 """Functions that make the tables of a frontier durable, and delete later commits.
 
 A frontier is published only after all files of its tables are on the disk. The frontier contains
-the sums of the new files. Commits after the newest frontier may be incomplete: only some tables may
-have them, or a power loss may have torn them. So the build's next job deletes all of these commits,
-and the slice is folded again. No reader has ever seen these commits.
+the sums of the new files. The commits after the newest frontier may be incomplete: the slice may be
+committed to only some of the tables, or a power loss may have damaged a commit. So the build's next
+job deletes all of these commits, and folds the slice again. No reader has ever seen these commits.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def sync_versions(
 ) -> Sums:
     """Waits until the new commits of a build's tables are on the disk, and returns file sums.
 
-    `before` and `after` have a version per table. The commits after the version in `before` are
-    synced, up to the version in `after`. A table that is only in `after` is synced with all its
-    files. The result has the sum of each new data file. A sum that `known` or an earlier record
-    contains is taken from there; any other sum is computed now. Raises Damaged if a commit cannot
-    be read.
+    `before` and `after` map tables to versions. The commits after the version in `before` are
+    synced, up to the version in `after`. If a table is only in `after`, all of its files are
+    synced. The result contains the sum of each new data file. A sum that `known` or an earlier
+    record contains is copied; any other sum is computed now. Raises Damaged if a commit cannot be
+    read.
 
-    In a bucket there is nothing to wait for. The sums of files that this host has put are already
-    known. The other files are read back, except for the files of a branch, whose sums are all in
-    `known`.
+    If the root is in a bucket, nothing is synced. The sums of files that this host has uploaded are
+    already known. The other files are downloaded to compute their sums, except for the files of a
+    branch, whose sums are all in `known`.
     """
     if not store.is_on_disk:
         return _sums_in_bucket(store, build, before, after, known)
@@ -127,9 +127,10 @@ def vouched_lists(
 ) -> Mapping[str, str]:
     """Returns the sum of the file list of each table's version, for the frontier after `last`.
 
-    `versions` has the version of each table. A sum is computed from the previous list and the
-    commits since. `last` is None before the first frontier. Raises Damaged if a previous list
-    differs from the sum in `last`, or if a commit cannot be read.
+    `versions` contains the version of each table. If `last` contains an earlier version of the
+    table, the new file list is computed from the list of that version and the later commits. `last`
+    is None before the first frontier. Raises Damaged if the file list of an earlier version differs
+    from its sum in `last`, or if a commit cannot be read.
     """
 
     def vouched(name: str) -> str:
@@ -159,12 +160,12 @@ def sync_commit(store: Store, path: str, version: int) -> Sums:
 
 
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
-    """Takes a build's tables back to the newest frontier: deletes all later commits.
+    """Deletes all commits of a build's tables that were made after the newest frontier.
 
     A table that the frontier does not name is deleted as a whole. In a bucket, files that Spark
-    workers have left behind from a slice are deleted too. The caller holds the build's lock. Raises
-    Damaged if a file that the frontier needs has changed since it was written, because a job would
-    fold the fault into other files.
+    workers have left behind from a slice are deleted too. The caller must hold the build's lock.
+    Raises Damaged if a file that the frontier needs has changed since it was written, because a job
+    would fold the fault into other files.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -192,10 +193,11 @@ def take_back_to_frontier(store: Store, birth: Birth) -> None:
 
 
 def take_back(path: str, version: int) -> int:
-    """Deletes the commits of a table after a version, the newest first.
+    """Deletes the commits of a table after `version`, the newest first.
 
-    Returns the number of deleted commits. While this function runs, no other process may write. The
-    data files of the commits stay until the table's upkeep deletes them.
+    Returns the number of deleted commits. While this function runs, no other process may write to
+    the table. The data files of the deleted commits remain until the maintenance of the table
+    deletes them.
     """
     log = f"{path}/{LOG_FOLDER}"
     names = files_in(log)

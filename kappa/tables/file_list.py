@@ -88,7 +88,7 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
 class Removed(Struct, rename="camel", forbid_unknown_fields=True):
     """A file that a commit removes: Delta's `remove` action.
 
-    `data_change` is False if another file now has the rows of this file.
+    `data_change` is False if another file now contains the rows of this file.
     """
 
     path: str
@@ -182,7 +182,7 @@ def read_commit(path: str, version: int) -> Commit:
 def put_or_read_commit(path: str, version: int) -> Commit:
     """Returns a commit from this process's cache, or reads the commit if it is not cached.
 
-    The cache has the last commits that this process has put to a bucket. Raises the errors of
+    The cache contains the last commits that this process has put to a bucket. Raises the errors of
     `read_commit`.
     """
     where = commit_path(path, version)
@@ -200,7 +200,7 @@ class FileList:
 
     @property
     def sum(self) -> str:
-        """Returns the sum with which a frontier vouches for this list."""
+        """Returns the sum of this list as 32 hexadecimal digits, as a frontier stores the sum."""
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
@@ -324,9 +324,8 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
     """Describes the first listed file that is absent or has another size than listed.
 
-    Returns None if there is no such file. `sizes` has the sizes of the files in the table's folder,
-    by address. Delta's commits contain the sizes that the files were written with, so no file is
-    read.
+    Returns None if there is no such file. `sizes` maps the addresses of the files in the table's
+    folder to their sizes. The listed sizes come from Delta's commits, so no data file is read.
     """
     for name, (size, _) in sorted(found.files.items()):
         there = sizes.get(f"{path}/{name}")
@@ -358,10 +357,10 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged unless `read` has exactly the files of the list.
+    """Raises Damaged unless the files in `read` are exactly the files of the list.
 
-    `read` are the files that an open table has found in its log, as paths or URLs. Only the names
-    of the files are compared, not their folders.
+    `read` contains the files that an open table has found in its log, as paths or URLs. Only the
+    names of the files are compared, not their folders.
     """
     # Without folders: delta-rs follows the links in a path.
     names = {name.rsplit("/", 1)[-1] for name in read}

@@ -56,7 +56,7 @@ class IcebergCatalog:
     """The Iceberg tables in a folder, and the SQLite file that lists these tables."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens the catalog in a folder, or creates it.
+        """Opens the catalog in a folder. A missing catalog is created.
 
         Raises SettingsError if pyiceberg is not installed, and KappaError if the file is not a
         catalog.
@@ -119,9 +119,9 @@ class IcebergCatalog:
             failpoint("export.after_catalog")
 
     def expire(self, names: Iterable[str], before: float) -> None:
-        """Stages each of the tables without its snapshots that are older than `before`.
+        """Stages each of these tables without the snapshots that are older than `before`.
 
-        `before` is in seconds since 1970. The current snapshot of a table stays.
+        `before` is in seconds since 1970. The current snapshot of a table is not removed.
         """
         for name in names:
             table = self._load(name)
@@ -135,10 +135,10 @@ class IcebergCatalog:
                 ).commit()
 
     def delete_replaced(self, names: Iterable[str], before: float) -> None:
-        """Deletes metadata files of these tables that no snapshot needs and that are old enough.
+        """Deletes old metadata files of these tables that no snapshot needs.
 
-        These are the files written before `before`, in seconds since 1970. Call this method after
-        the switch that follows `expire`.
+        A file is old if it was written before `before`, in seconds since 1970. Call this method
+        after the switch that follows `expire`.
         """
         for name in names:
             table = self._load(name)
@@ -252,7 +252,7 @@ def _metadata_files(table: Table) -> Iterator[str]:
 
 
 def _iceberg_type(kind: str | Type, ids: Iterator[int]) -> IcebergType:
-    """Returns the Iceberg type of a Kappa type. `ids` gives the ids of nested fields."""
+    """Returns the Iceberg type of a Kappa type. `ids` yields the ids of nested fields."""
     from pyiceberg import types  # noqa: PLC0415
 
     scalars: Mapping[str, IcebergType] = {

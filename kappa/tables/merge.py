@@ -22,9 +22,9 @@ from kappa.state.table import SINCE, TableBirth
 class Merge:
     """A merge as SQL, with names already quoted. `t` is the table, and `s` the contributions.
 
-    `match` is the condition on the keys. `update` and `insert` have the expression for the value of
-    each column in an updated or inserted row. If `update_when` is given, only the matching rows
-    that satisfy this condition are updated.
+    `match` is the condition on the keys. `update` maps each column to the expression for its new
+    value in a matching row, and `insert` maps each column to the expression for its value in a new
+    row. If `update_when` is given, only the matching rows that satisfy this condition are updated.
     """
 
     match: str
@@ -36,7 +36,7 @@ class Merge:
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
     """Lists the columns of a contribution, as pairs of name and type.
 
-    These are the table's columns, without those that are computed from other columns.
+    These are the table's columns, except the columns that are computed from other columns.
     """
     folds, types = table.folds.items(), dict(table.columns)
     follow = {each for name, fold in folds for each in fold.derived_columns(name, types)}
@@ -151,8 +151,8 @@ def _joined_sql(
 ) -> str:
     """Returns the query that joins rows and contributions by this `kind` of join.
 
-    `match` is the condition of the join. A key is taken from the side that has it. `how` folds the
-    other columns.
+    `match` is the condition of the join. If a joined row has no counterpart on one side, its keys
+    come from the other side. `how` folds the other columns.
     """
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.row_keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.row_keys):

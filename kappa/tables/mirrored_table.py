@@ -1,11 +1,12 @@
-"""A small table in a bucket, with a mirror on the job's own disk that gets each commit first.
+"""A small table in a bucket, with a mirror on the job's disk to which each commit is written first.
 
 For a commit to a bucket, delta-rs sends nine requests, one after the other: it reads the file to
 merge into, and lists and reads the log before and after the put. Here delta-rs commits to the
-mirror. Then the files that the commit has added are put to the bucket, and after them the commit,
-if no such commit exists there. So the table in the bucket has the same commits, in the same order.
-Readers, Spark and the next job use only the table in the bucket; the next job makes a new mirror.
-Once another writer commits, or the table has grown too large, the job continues in the bucket.
+mirror. Then the job uploads the files that the commit has added, and after them the commit itself,
+unless the bucket already contains a commit of this version. So the table in the bucket has the same
+commits, in the same order. Readers, Spark and the next job use only the table in the bucket; the
+next job creates a new mirror. If another writer commits, or the table has grown too large, the job
+deletes the mirror and commits to the bucket directly.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MOST_BYTES = 32 << 20
 
 
 class MirroredTable(StoredTable):
-    """A build's table in a bucket, which a job has open as a mirror on its own disk.
+    """A build's table in a bucket, to which a job commits through a mirror on its own disk.
 
     Once another writer commits in the bucket, or the table has grown too large, the job stops using
     the mirror for good.
@@ -55,7 +56,8 @@ class MirroredTable(StoredTable):
     def refresh(self) -> None:
         """Reads a commit that was made in the bucket, and stops using the mirror.
 
-        Raises KappaError if the bucket has other commits than this one and those of the job.
+        Raises KappaError if the bucket contains a commit that is neither this commit nor one of the
+        job's.
         """
         if self._at == self.path:
             super().refresh()
@@ -85,7 +87,7 @@ class MirroredTable(StoredTable):
         return tuple(map(self._of_bucket, super().files()))
 
     def copy(self, url: str) -> str:
-        """Returns the path of a data file in the mirror. `url` is its address in the bucket."""
+        """Returns the path of a data file in the mirror, for the file's URL in the bucket."""
         return f"{self._at}{url.removeprefix(self.path)}"
 
     def _go_on_in_bucket(self, at_most: int) -> None:

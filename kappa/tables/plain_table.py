@@ -142,8 +142,8 @@ class PlainTable:
     ) -> None:
         """Updates, inserts or deletes the rows of the keys in `rows`.
 
-        `rows` has `count` rows, with the table's columns and the boolean column `GONE`. If `GONE`
-        is true, the row of that key is deleted.
+        `rows` contains `count` rows, with the table's columns and the boolean column `GONE`. If
+        `GONE` is true, the row of that key is deleted.
         """
         assert self._table is not None, "a missing table is written anew"
         source = _in_shape(rows, replace(shape, columns=(*shape.columns, (GONE, "boolean"))))
@@ -193,11 +193,11 @@ class PlainTable:
         )
 
     def delete_replaced(self, store: Store, before: float) -> int:
-        """Deletes the files that are needed only by versions replaced before a time.
+        """Deletes the files that are needed only by versions replaced before the time `before`.
 
-        `before` is that time, in seconds since 1970: each version that was the newest one then or
-        later is kept. `store` is the store of the table's folder. No commit may run meanwhile.
-        Returns the number of deleted data files.
+        `before` is in seconds since 1970. Each version that was the newest one at this time or
+        later is kept. `store` is the store of the table's folder. No commit may run at the same
+        time. Returns the number of deleted data files.
         """
         if self._table is None:
             return 0

@@ -1,7 +1,6 @@
 """The shape of a build's tables: the stored columns and types. Pure.
 
-If a column's name begins with an underscore, the column is the platform's own, and readers never
-see it.
+Readers never see a column whose name begins with an underscore: only Kappa itself uses it.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def table_births(
 ) -> tuple[TableBirth, ...]:
     """Lists the tables of a build of this pipeline. The table of rejects comes last.
 
-    `outputs` has the output columns and types, in order, of each table that the function fills.
-    Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
+    `outputs` maps each table that the function fills to the table's output columns and types, in
+    order. Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
     """
     return (
         *(

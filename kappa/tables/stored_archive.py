@@ -46,8 +46,9 @@ _BLOCKED = ["_partition", "_block"]
 class Block:
     """A file of an archive: rows of a partition, in the order of offsets.
 
-    `first` is the offset at which the file's slice begins, and names the file. `least` and
-    `greatest` are the offsets of the first and last row. A file has at least one row.
+    `first` is the offset at which the file's slice begins. `first` identifies the file among the
+    files of the partition. `least` and `greatest` are the offsets of the first and last row. A file
+    contains at least one row.
     """
 
     path: str
@@ -114,9 +115,9 @@ class StoredArchive:
     ) -> None:
         """Commits a file of new rows, and removes the files that `replaced` lists.
 
-        The rows of the replaced files are in the new file. `block` is None if the offsets of the
-        slice have no record. When this method returns, the commit is on the disk. Raises Broken if
-        the slice of `guard` is committed already.
+        `block` is the new file, or None if the slice contains no record. The new file also contains
+        the rows of the replaced files. When this method returns, the commit is on the disk. Raises
+        Broken if the slice of `guard` is committed already.
         """
         done = attempted(
             lambda: self._table.transaction_version(guard.application),
@@ -145,7 +146,7 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Records that the newest version is durable, with its file sums and its file list."""
+        """Makes the newest version durable, and stores its file sums and its list's sum."""
         added = sync_commit(store, self.path, self.version)
         needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}

@@ -191,7 +191,7 @@ class StoredTable:
     def facts(self) -> pa.Table:
         """Returns the Delta log's entries for this version's files, as a table with a row per file.
 
-        An entry has the file's path, size, number of rows and other statistics.
+        An entry contains the file's path, size, number of rows and other statistics.
         """
         # The import takes 0.13 s, and readers of lists of files do not need it.
         import pyarrow as pa  # noqa: PLC0415
@@ -253,18 +253,20 @@ class StoredTable:
         self._committed(before)
 
     def _committed(self, before: int) -> None:
-        """Checks the commit that this handle has just made, and puts it where readers find it.
+        """Checks the commit that this handle has just made, and makes it visible to readers.
 
-        `before` is the previous version. Does nothing more if there was nothing to commit.
+        `before` is the version before the commit. If there was nothing to commit, the version is
+        still `before`, and the method only checks it. Raises KappaError if another process has
+        committed.
         """
         self._ensure_own(before + 1)
         if self.version > before:
             self._put_version(before + 1)
 
     def _put_version(self, version: int) -> None:
-        """Does nothing here, because readers find a new version at once.
+        """Does nothing here, because readers of this table can read a new version at once.
 
-        A mirror has to put the version into the bucket.
+        A table with a mirror overrides this method, and puts the version into the bucket.
         """
 
     def _read_on(self) -> int:
@@ -283,7 +285,7 @@ class StoredTable:
     def _ensure_own(self, at_most: int) -> None:
         """Raises KappaError if the table has a later version than `at_most` (law 18).
 
-        Then another process has committed.
+        A later version shows that another process has committed to the table.
         """
         if self.version > at_most:
             raise strangers(self.path, self.version, at_most)
@@ -317,8 +319,9 @@ def ensure_table(
 ) -> StoredTable:
     """Opens a build's table, or creates the table if it does not exist.
 
-    Version 0 of a new table has this mark. Its rows are the result of `first`, or none without
-    `first`. `keys` are as in `open_table`.
+    Version 0 of a new table contains `mark` and the rows that `first` returns, or no rows without
+    `first`. `keys` are the columns by which readers find rows; new files get a Bloom filter for
+    each key.
     """
     found = open_table(path, keys)
     if found is not None:

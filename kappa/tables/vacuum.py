@@ -25,7 +25,7 @@ def delete_unneeded(
 ) -> int:
     """Deletes the files that `unneeded` lists. Returns the number of deleted data files.
 
-    No commit may run meanwhile.
+    No commit may run at the same time.
     """
     going = unneeded(store, path, newest, pinned, vouched=vouched, listed=listed)
     for part in deletion_parts(going):
@@ -48,14 +48,15 @@ def unneeded(
 ) -> tuple[str, ...]:
     """Lists the files that neither the newest version nor a pinned version needs.
 
-    A version needs its data files, and the log from the last checkpoint before the version. This
-    function syncs that checkpoint to the disk. No commits may exist after the newest version: they
-    were taken back. A pinned version that is no longer complete was deleted before it was pinned,
-    so it is skipped: its reader notices this and starts over. `listed` is a cache of file lists by
-    version, which the caller keeps from call to call: a list never changes, and to list a version
-    takes some milliseconds. `vouched` is the sum of the newest version's file list in the frontier,
-    or None. Raises Damaged if a file of the newest version is gone, or if its file list does not
-    have this sum.
+    A version needs its data files, and the log files from the last checkpoint before the version.
+    This function syncs that checkpoint to the disk. The caller must have deleted all commits after
+    the version `newest`. A pinned version that is no longer complete was deleted before it was
+    pinned, so this function skips that version: the reader that has pinned it notices the loss and
+    starts over. `listed` is a cache of file lists by version; the caller passes the same cache to
+    each call, because a file list never changes, and reading a list takes some milliseconds.
+    `vouched` is the sum of the newest version's file list in the frontier, or None. Raises Damaged
+    if a file of the newest version is missing, or if the sum of the newest version's file list
+    differs from `vouched`.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.

@@ -53,11 +53,12 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version.
 
-    If possible, the list is computed from the `known` list, or from the list in the cache of
-    `note_compared`, and the commits since. `vouched` is the sum of the file list in the frontier
-    that names this version. It is None if the process has committed the version itself and
-    publishes it next, or if an older Kappa has written the frontier. Raises Damaged if the list has
-    another sum, or if the version does not exist (any more).
+    If possible, the list is computed from an earlier list and the commits after it. The earlier
+    list is `known`, or the list in the cache of `note_compared`. `vouched` is the sum of the file
+    list in the frontier that names this version. `vouched` is None if this process has committed
+    the version itself and publishes the version next, or if an older Kappa has written the
+    frontier. Raises Damaged if the list has another sum, or if the version does not exist (any
+    more).
     """
     bases = [
         each
@@ -80,7 +81,7 @@ def list_of(
 def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
     """Returns the file list of a version, computed from the newest earlier list in `known`.
 
-    If `known` has no such list, the list is read from the log.
+    If `known` contains no earlier list, the list is read from the log.
     """
     last = max((each for each in known if each <= version), default=None)
     return list_of(path, version, None, None if last is None else known[last])
@@ -89,8 +90,8 @@ def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileLi
 def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
     """Lists the exact data files of a version, as absolute paths or URLs.
 
-    `vouched` is as in `list_of`. The parameter has no default, so that no reader forgets to pass
-    it. Raises the errors of `list_of`.
+    `vouched` is the sum of the version's file list in a frontier, or None (see `list_of`). The
+    parameter has no default, so that no caller forgets to pass it. Raises the errors of `list_of`.
     """
     return list_of(path, version, vouched).at(path)
 
@@ -127,7 +128,7 @@ class FileLists:
     """A cache for `files`, with the newest file list of each table."""
 
     def __init__(self, *, tables: int = 256) -> None:
-        """Makes an empty cache for at most this number of tables."""
+        """Creates an empty cache for at most `tables` tables."""
         self._tables = tables
         self._last: dict[str, FileList] = {}
 
@@ -150,11 +151,11 @@ class FileLists:
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
     """Lists the files of version `until` that contain rows changed by slices after `version`.
 
-    The files contain each changed row that is left, and may contain other rows. Commits without a
-    slice (of upkeep and of drains) change no row that readers see. The second value is True if a
-    commit without a slice has deleted rows of these slices: a drain empties recent rows, and upkeep
-    deletes hidden rows. Returns None if a commit does not exist any more. Raises Damaged if a
-    commit cannot be read.
+    The files contain each changed row that still exists, and may contain other rows. The commits of
+    maintenance and of drains belong to no slice, and change no row that readers see. The second
+    value is True if such a commit has deleted rows of these slices: a drain deletes recent rows,
+    and maintenance deletes hidden rows. Returns None if a commit does not exist any more. Raises
+    Damaged if a commit cannot be read.
     """
     found, lacks = set[str](), False
     try:

@@ -1,7 +1,4 @@
-"""The content of the alerts page as values. Pure.
-
-The page shows notices and alerts. Those that need a person come first.
-"""
+"""Computes the data of the alerts page: notices and alerts, the most urgent first. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _TONES = ("bad", "warn", "unknown", "busy", "ok")
 class NoticeRow:
     """A notice with its severity.
 
-    `is_open` is True if the fact that the notice reports still holds.
+    `is_open` is True if the fact that the notice reports is still true.
     """
 
     notice: ShownNotice
@@ -31,7 +28,7 @@ class NoticeRow:
 
     @property
     def health(self) -> Health:
-        """Returns the notice's state as a word and a tone: Critical, Warning or Resolved."""
+        """Returns the notice's state (Critical, Warning or Resolved) and its tone for display."""
         if not self.is_open:
             return Health("Resolved", "ok")
         return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
@@ -40,8 +37,8 @@ class NoticeRow:
 def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> list[NoticeRow]:
     """Returns the notices with their states.
 
-    Notices whose fact still holds come first, critical ones before warnings. Within each group, the
-    newest notice comes first.
+    Open notices come before resolved notices, and critical ones before warnings. Within each group,
+    the newest notice comes first.
     """
     rows = [
         NoticeRow(each, _is_open(each, status, state), each.kind not in _WARNINGS) for each in found
@@ -52,7 +49,7 @@ def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> l
 
 
 def alert_health(alert: AlertStatus) -> Health:
-    """Returns the state of an alert in a few words, with a tone and a reason."""
+    """Returns the state of an alert in a few words, with a tone, and with the error if any."""
     if alert.error:
         return Health(str(alert.state).capitalize(), "bad", alert.error)
     if alert.dead:
@@ -71,7 +68,7 @@ def alert_health(alert: AlertStatus) -> Health:
 
 
 def sorted_alerts(found: Iterable[AlertStatus]) -> Sequence[AlertStatus]:
-    """Returns alerts in the order of their states, the worst first, and then by name."""
+    """Sorts alerts by the severity of their states, the worst first, and then by name."""
     return sorted(found, key=lambda each: (_TONES.index(alert_health(each).tone), each.name))
 
 

@@ -1,7 +1,7 @@
-"""The addresses of the API: the documents of the commands' `-o json`, and the intents.
+"""The routes of the HTTP API: the JSON documents of the commands' `-o json`, and intents.
 
-This module makes no decision. serving/http/http.py has the server, replay/status/status_cache.py
-has the observations, and replay/page/routes.py has the pages.
+This module makes no decisions. The server is in serving/http/http.py, the observations are in
+replay/status/status_cache.py, and the pages are in replay/page/routes.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def builds(request: Request) -> Response:
 @router.get(f"{API}/pipelines", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def pipelines(request: Request) -> Response:
-    """Lists each pipeline that has a build, with its live, idle and candidate build."""
+    """Lists each pipeline that has a build, together with its live, idle and candidate build."""
     status = _status_document_of(desk_of(request))
     found: dict[str, dict[str, Any]] = {}
     for row in status["builds"]:
@@ -81,7 +81,7 @@ def rollouts(
     request: Request,
     active: Annotated[bool, Query(description="only those that have not ended")] = False,
 ) -> Response:
-    """Lists all rollouts, oldest first. A rollout that has served has its receipt.
+    """Lists all rollouts, oldest first. If a rollout has served, its entry includes the receipt.
 
     Send the `ETag` of the response as the `If-Match` of an intent.
     """
@@ -97,7 +97,7 @@ def rollouts(
 @router.get(f"{API}/rollouts/{{number}}", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def rollout(request: Request, number: int) -> Response:
-    """Shows the rollout with a number, in the form of `GET /api/v1/rollouts`."""
+    """Shows the rollout with the given number, in the same form as `GET /api/v1/rollouts`."""
     state = desk_of(request).here.state()
     try:
         wanted = rollout_of_number(state, number)
@@ -123,7 +123,11 @@ def history(request: Request) -> Response:
 @router.get(f"{API}/tables", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.READ)
 def tables(request: Request) -> Response:
-    """Lists the served tables, with path and version for other tools (`kappa tables -o json`)."""
+    """Lists the served tables, with the path and version that another tool needs to read each.
+
+    The list equals that of `kappa tables -o json`, but contains only tables that the client may
+    read.
+    """
     desk = desk_of(request)
     readable = asker(request).tables
     found = [
@@ -142,7 +146,7 @@ def topics(request: Request) -> Response:
 @router.get(f"{API}/sinks", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def sinks(request: Request) -> Response:
-    """Lists the sinks, with the sent records and the last error of each (`kappa sinks -o json`)."""
+    """Lists the sinks with their sent records and last errors, as `kappa sinks -o json` does."""
     found = sink_statuses(desk_of(request).here.store, time.time())
     return _json_response(sinks_listing(found).row_objects())
 
@@ -168,7 +172,7 @@ def rejects(
 
 
 class RedriveRequest(BaseModel):
-    """Fixed rejects that should be produced again."""
+    """The body of a redrive request: rejected records that a person has corrected."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -200,9 +204,9 @@ def redrive_rejects(
         str | None, Header(description="the same request with the same key is done once")
     ] = None,
 ) -> Response:
-    """Produces fixed rejects again, as `kappa rejects redrive` does.
+    """Produces corrected rejects to their topics again, as `kappa rejects redrive` does.
 
-    Each record is folded once, instead of the original record that its header names.
+    Each produced record is folded once, instead of the original record that its header names.
     """
     desk = desk_of(request)
     here = desk.here
@@ -332,9 +336,9 @@ def intent(
 ) -> Response:
     """Requests a promote, undo, abandon, verification, retirement, pause or resumption.
 
-    Returns at once the journal's record of the request, and the number of the rollout. If no record
-    is needed, returns the reason as `already`. To follow the rollout, use `/events` or `GET
-    /api/v1/rollouts`.
+    Responds without waiting for the effect. The response contains the journal's record of the
+    request and the number of the rollout. If no record is needed, the response contains the reason
+    as `already`. To follow the rollout, use `/events` or `GET /api/v1/rollouts`.
     """
     here = desk_of(request).here
     ensure_may(asker(request), Act(wanted.intent))
@@ -397,7 +401,7 @@ def intent(
 )
 @needs(Act.LOOK)
 def metrics(request: Request) -> Response:
-    """Reports the metrics in the text format of Prometheus."""
+    """Responds with the metrics in the text format of Prometheus."""
     desk = desk_of(request)
     here, status = desk.here, desk.status()
 

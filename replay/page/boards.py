@@ -1,4 +1,4 @@
-"""The charts of a board: their queries, the answers from one pinned snapshot, and the drawings.
+"""Runs the queries of a board's charts on one pinned snapshot, and draws the answers.
 
 An answer has the form of a query's JSON answer: the names and DuckDB types of the columns, and the
 rows.
@@ -56,9 +56,9 @@ _NUMBERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
-    """A single value.
+    """A chart that shows a single value.
 
-    If the query returns two values, `beside` has the name and the value of the second column.
+    If the query returns two values, `beside` is the name and the value of the second column.
     """
 
     value: object
@@ -67,7 +67,7 @@ class DrawnNumber:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBar:
-    """A bar, with its label and its value.
+    """One bar of a bar chart, with its label and its value.
 
     `begin` and `width` are in percent of the width of the chart.
     """
@@ -80,7 +80,7 @@ class DrawnBar:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBars:
-    """A chart of bars.
+    """A bar chart.
 
     `columns` are the names of two columns: the label and the value. `zero` is the position of the
     value zero, in percent of the width of the chart.
@@ -93,7 +93,7 @@ class DrawnBars:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRows:
-    """Rows that are shown as a table."""
+    """The rows of an answer, for display as a table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -101,10 +101,10 @@ class DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLines:
-    """A chart of lines.
+    """A line chart.
 
-    `chart` has the form that the page's script draws. `last` has the last rows of the answer, which
-    are also shown as a table.
+    `chart` has the form that the page's script expects. `last` contains the last rows of the
+    answer; the page shows these rows as a table, in addition to the lines.
     """
 
     chart: Mapping[str, Any]
@@ -120,7 +120,7 @@ Read = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ChartAnswer:
-    """A chart with its drawing, or with the error `trouble` if the query failed.
+    """A chart with its drawing, or with the error `trouble` if its query failed.
 
     `note` is a sentence about rows that are not shown, or "".
     """
@@ -146,7 +146,7 @@ class BoardAnswer:
 
     @property
     def has_times(self) -> bool:
-        """Returns True if a chart has times on its axis, so that a period can be chosen."""
+        """Returns True if a chart has a time axis. Only then can the user choose a period."""
         return any(
             isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
         )
@@ -177,10 +177,10 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
-    If `since` is given, lines over times begin at that time. If a query fails, or names a table
-    that the `reader` may not read, only the chart of that query shows the error. Raises Conflict if
-    the snapshot was not kept until the end in any attempt, and ClientLeft if the `client`
-    disconnects before the end.
+    If `since` is given, line charts over time begin at that time. If a query fails, or names a
+    table that the `reader` may not read, only the chart of that query shows the error. Each attempt
+    uses a new snapshot. Raises Conflict if the lease on the snapshot ended too early in every
+    attempt. Raises ClientLeft if the `client` disconnects before the end.
     """
     attempt = 0
     while True:
@@ -200,7 +200,7 @@ def answer_board(
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
-    """Returns True if a pipeline that the board reads has published a newer frontier."""
+    """Returns True if a pipeline of the board has published a frontier after the answer's."""
     newest = (
         (frontier, Frontiers(store, frontier.build).newest())
         for frontier in answer.frontiers.values()
@@ -245,9 +245,9 @@ def _is_over_times(answer: Mapping[str, Any]) -> bool:
 
 
 def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
-    """Returns SQL that selects the rows of the query `sql` whose time is `since` or later. Pure.
+    """Wraps the query `sql` in SQL that selects only the rows at or after the time `since`. Pure.
 
-    `column` is the name and the type of the query's first column, which has the times.
+    `column` is the name and the type of the query's first column, which contains the times.
     """
     at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
     value = (
@@ -264,7 +264,7 @@ def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
 def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
     """Returns an answer without the rows whose time is before `since`. Pure.
 
-    The times are in the answer's first column.
+    The first column of the answer contains the times.
     """
     name = answer["columns"][0]["name"]
     least = since.timestamp()
@@ -321,7 +321,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
-    """Returns the rows of a JSON answer, with each value converted to its column's type. Pure."""
+    """Returns the rows of a JSON answer. Each value is converted to its column's type. Pure."""
     columns = [(column["name"], column["type"]) for column in answer["columns"]]
     return DrawnRows(
         tuple(name for name, _ in columns),
@@ -411,7 +411,7 @@ def _draw_lines(
 def _typed_value(given: object, kind: str) -> object:
     """Converts a JSON value to the type of its column.
 
-    In JSON, decimals and times are texts.
+    In JSON, decimals and times are strings.
     """
     if not isinstance(given, str):
         return given
@@ -459,10 +459,10 @@ def tables_read(
 ) -> frozenset[Read]:
     """Returns the stored tables that a query reads, as (pipeline, table). Pure.
 
-    `births` are the birth certificates of the builds that serve, by pipeline. If the query names a
-    view that is computed at each read, the tables that the view reads are returned instead. Names
-    that are not served, and names defined by a `with`, are ignored. `names_in` returns the
-    relations that a query names, as (schema, name).
+    `births` maps each pipeline to the birth certificate of the build that serves. `names_in`
+    returns the relations that a query names, as (schema, name). If the query names a view that is
+    not stored, the tables that the view reads are returned instead. Names that are not served, and
+    names defined by a `with`, are ignored.
     """
     found: set[Read] = set()
     seen: set[Read] = set()

@@ -1,8 +1,8 @@
-"""The offsets of a build over time, for charts and rates.
+"""Computes the offsets of a build over time from recorded frontiers, for charts and rates.
 
-These values need no measurements. Each frontier records the offsets that readers can see, and the
-time at which it was published. The module uses the newest frontiers, and the kept frontiers of the
-last hour, of which there is one per minute.
+Each frontier records the offsets that readers can see, and the time at which the frontier was
+published, so nothing is measured. The module uses the newest frontiers, and the kept frontiers of
+the last hour. One kept frontier exists per minute.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class BuildHistories:
     def points_of(self, build: str, now: datetime) -> tuple[HistoryPoint, ...]:
         """Returns the known points of a build's history in the last 20 minutes, oldest first.
 
-        This is twice the window of the charts and rates.
+        Charts and rates cover only the last 10 minutes. An earlier point is needed to compute the
+        offset at the beginning of this window.
         """
         with self._lock:
             known = self._known.setdefault(build, {})
@@ -99,9 +100,9 @@ def joined_points(
     """Joins the histories of builds that served one after the other into one history. Pure.
 
     `spans` has an element for each build, the oldest build first: the time at which the build began
-    to serve, and its points. The offsets of a later build are shifted, so that both builds have the
-    same offset at the switch. Then only records that were folded while a build served count as
-    growth.
+    to serve, and the build's points. The offsets of a later build are shifted, so that both builds
+    have the same offset at the switch. As a result, only records that a build folded while it
+    served count as growth.
     """
     found: list[HistoryPoint] = []
     for place, (since, points) in enumerate(spans):
@@ -125,8 +126,8 @@ def joined_points(
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
     """Returns the mean growth in offsets per second over the last ten minutes. Pure.
 
-    If the history is shorter, the mean covers the time since its first point. Returns None if the
-    history is empty, or shorter than a second.
+    If the history is shorter than ten minutes, the mean covers the time since its first point.
+    Returns None if the history is empty, or shorter than a second.
     """
     if not steps:
         return None
@@ -144,9 +145,9 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
     """Returns times in seconds since 1970, and the rate in the interval before each time. Pure.
 
     A rate is in offsets per second. The times are evenly spaced. The last time is not later than
-    the newest frontier, because the growth after it is unknown until the next frontier. But if the
-    newest frontier is older than 90 seconds, the build is assumed to stand still, and the times
-    continue until `now`.
+    the newest frontier, because the growth after that frontier is unknown until the next one. But
+    if the newest frontier is older than 90 seconds, the build is assumed to stand still, and the
+    times continue until `now`.
     """
     if not steps:
         return [], []
@@ -166,8 +167,9 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
 def _offsets_at(edges: Sequence[datetime], steps: Sequence[HistoryPoint]) -> Iterator[float]:
     """Yields the sum of a build's offsets at each of the times `edges`, which must be ascending.
 
-    Only one past frontier per minute is kept. So the growth between two frontiers is assumed to be
-    even.
+    Between two frontiers, the offsets are interpolated linearly, because only one past frontier per
+    minute is kept. But if the frontiers are more than 90 seconds apart, the build is assumed to
+    stand still until 90 seconds before the later frontier.
     """
     place = 0
     for edge in edges:

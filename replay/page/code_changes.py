@@ -1,6 +1,6 @@
-"""The code that changed between two builds, in the form in which a plan shows it.
+"""Computes the code differences between two builds, in the form in which a plan shows them.
 
-Both sides come from the code snapshots of the builds, so no code is imported or run.
+The code of both builds is read from code snapshots, so no code is imported or run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangedPart:
-    """A changed part of the code, with a readable name and the first lines of its diff.
+    """A changed part of the code: a readable name, and the first lines of the diff of this part.
 
     `left_out` is the number of lines that are not shown. If `lines` is empty, the earlier code of
     the part is unknown.

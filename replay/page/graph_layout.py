@@ -1,8 +1,8 @@
-"""The positions of a lineage's nodes and edges in a picture. Pure.
+"""Computes the positions of a lineage's nodes and edges in a picture. Pure.
 
 The nodes are in layers from left to right. In a narrow window, the page shows the nodes as an
-indented list instead. For this list, each node has a depth, and a text that names the nodes that it
-reads.
+indented list instead. For this list, each node has a depth, and a text that names the nodes that
+this node reads.
 """
 
 from __future__ import annotations
@@ -221,10 +221,10 @@ def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[s
 def _tree_order(
     graph: ProjectGraph, depths: Mapping[str, int], tops: Mapping[str, float]
 ) -> list[GraphNode]:
-    """Returns the nodes in the order of a tree.
+    """Returns the nodes in the order of a tree, in which each node comes after its parent.
 
-    The parent of a node is the nearest node that it reads in the layer before. Each node comes
-    after its parent.
+    The parent is one of the nodes that a node reads in the layer to its left: the node whose
+    vertical position is nearest.
     """
     nodes = {each.id: each for each in graph.nodes}
     nearest: dict[str, str] = {}
@@ -250,7 +250,10 @@ def _left(depth: int) -> int:
 
 
 def _depths(graph: ProjectGraph) -> dict[str, int]:
-    """Returns the layer of each node by id: one more than the highest layer that the node reads."""
+    """Returns the layer of each node, by id. The first layer is 0.
+
+    The layer of a node is one more than the highest layer of the nodes that it reads.
+    """
     before: dict[str, list[str]] = {each.id: [] for each in graph.nodes}
     for edge in graph.edges:
         before[edge.target].append(edge.source)
@@ -280,7 +283,7 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 def _tops(
     layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, GraphNode]
 ) -> dict[str, float]:
-    """Returns the upper edge of each place in pixels. Connected places are close together.
+    """Returns the upper edge of each place, in pixels, so that connected places are close together.
 
     A place is a node, or the point at which an edge passes through a layer.
     """
@@ -320,9 +323,11 @@ def _settle_layer(
     middle: dict[str, float],
     height: Callable[[str], int],
 ) -> None:
-    """Moves the places of a layer close to the `wanted` middles, in order and without overlap.
+    """Moves the places of a layer close to the `wanted` centers, in order and without overlap.
 
-    The new middles are written into `middle`. Places that would overlap form a block. The block is
+    A center is a vertical position in pixels.
+
+    The new centers are written into `middle`. Places that would overlap form a block. The block is
     placed at the mean of their wanted positions.
     """
     blocks: list[tuple[float, float, list[str]]] = []
@@ -383,7 +388,7 @@ def _title(node: GraphNode, state: Health | None) -> str:
 def _address(node: GraphNode) -> str:
     """Returns the address of a node's page, or "" for a node that is declared but not deployed.
 
-    A node that does not serve yet has the address of its rollout.
+    For a node that does not serve yet, this is the address of the page of its rollout.
     """
     if not node.is_deployed:
         return ""

@@ -23,9 +23,9 @@ def graph_states(
     """Returns the states of nodes by id. Nodes whose state is unknown are left out.
 
     `live` maps a pipeline to its serving build, and `health` returns the health of a build. A table
-    has the state of its pipeline, unless the table is in `broken`, which maps (pipeline, table) to
-    the reason. `rates` maps each topic of the broker to its growth, and is empty if the broker does
-    not answer.
+    has the state of its pipeline, unless `broken` contains the table; `broken` maps (pipeline,
+    table) to the reason. `rates` maps each topic of the broker to its growth, and is empty if the
+    broker does not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: _sink_state(each) for each in sinks}

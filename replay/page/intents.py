@@ -1,9 +1,9 @@
-"""Intents over HTTP: explained, recorded in the journal, and done once per key.
+"""Explains intents that arrive over HTTP, and records them in the journal, once per key.
 
-A request with a key is done once, and each repetition gets the same answer. Before the request is
-done, a claim of the key is stored; afterwards, the answer is stored. If the process crashes in
-between, the claim has no answer. Then it is unknown whether the request was done, so the request is
-not repeated. The journal shows whether it was done.
+A request with a key is executed once, and each repetition gets the same answer. A claim of the key
+is stored before the request is executed, and the answer is stored afterwards. If the process
+crashes in between, the claim has no answer. Then it is unknown whether the request was executed, so
+the request is not repeated. The journal shows whether the request was executed.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Intent(BaseModel):
     """An intent for rollouts.
 
     Without `pipelines`, the intent applies to the only possible pipeline. Only a promote may name
-    several pipelines. `rollout` is the number of the rollout that the client has seen: the intent
-    does not apply to a rollout that began later. The generation cannot distinguish two such
+    several pipelines. `rollout` is the number of the rollout that the client has seen. The intent
+    does not apply to a rollout that began later. The generation alone cannot distinguish the two
     rollouts, because neither of them serves yet.
     """
 
@@ -89,7 +89,10 @@ class Intent(BaseModel):
 
 
 def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
-    """Returns a sentence about the effect that an intent would have. Raises the intent's errors."""
+    """Returns a sentence about the effect that an intent would have.
+
+    Raises the same errors as recording the intent if the intent is not possible.
+    """
     match wanted.intent:
         case "promote":
             ready = _rollouts_to_promote(state, wanted)
@@ -153,8 +156,8 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
 def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
     """Returns the facts that a person should see before confirming an intent, one per line.
 
-    For a promote, these are the rows that differ. For a retirement, these are the tables that
-    leave, with their rows, files and readers. For any other intent, there are none.
+    For a promote, these are the rows that differ. For a retirement, these are the tables that would
+    no longer be served, with their rows, files and readers. For any other intent, there are none.
     """
     match wanted.intent:
         case "promote":
@@ -191,8 +194,9 @@ def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[
 def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:
     """Appends an intent to the journal, and returns the journal's record as a document.
 
-    The document also has the number of the rollout. If the pipeline is already retired, paused or
-    resumed, nothing is appended, and the document has only the field `already` with a sentence.
+    The document also contains the number of the rollout. If the pipeline is already retired, paused
+    or resumed, nothing is appended, and the document contains only the field `already` with a
+    sentence.
     """
     record = _append_intent(here, state, wanted)
     if record is None:
@@ -328,8 +332,8 @@ def _forget_old_claims(store: Store, before: float) -> None:
 def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
     """Returns the stored claim of a key, or None if there is no claim.
 
-    If the claim cannot be read, the result is a claim without an answer, as of an interrupted
-    request.
+    If the claim cannot be read, returns a claim without an answer, as if the request was
+    interrupted.
     """
     found: Any
     try:

@@ -1,4 +1,4 @@
-"""The data of the overview page: each pipeline with its live, idle and candidate build. Pure."""
+"""Computes the data of the overview page: pipelines with live, idle and candidate builds. Pure."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Health:
 class PipelineCard:
     """A pipeline with its builds.
 
-    `rate` is the number of offsets per second that the serving builds have folded. `chart` has the
-    rates over time, across promotes. Both cover the last `span_seconds`. `open_rejects` is the
-    number of rejects that no redriven record has corrected.
+    `rate` is the number of offsets per second that the serving builds have folded. `chart` contains
+    the rates over time, across promotes. `rate` and `chart` cover the last `span_seconds`.
+    `open_rejects` is the number of rejects that no redriven record has corrected.
     """
 
     pipeline: str
@@ -80,7 +80,7 @@ class PipelineCard:
 
     @property
     def retirement(self) -> Retirement | None:
-        """Returns the retirement of a pipeline whose build is kept for an undo, or None."""
+        """Returns the retirement if the pipeline's build is kept for an undo, otherwise None."""
         return None if self.idle is None else self.idle.retirement
 
 
@@ -93,10 +93,10 @@ def pipeline_cards(
     *,
     supervised: bool = True,
 ) -> tuple[PipelineCard, ...]:
-    """Makes a card for each pipeline with a build, sorted by name.
+    """Creates a card for each pipeline that has a build, sorted by name.
 
     `trails` returns the history of a build. `open_rejects` maps a pipeline to the number of its
-    rejects that no redriven record has corrected. `supervised` is True if a supervisor is up.
+    rejects that no redriven record has corrected. `supervised` is True if a supervisor is running.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
@@ -154,7 +154,7 @@ class StoppedBuild:
 
 
 def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
-    """Lists the builds whose job has stopped or is in trouble. Serving builds come first. Pure."""
+    """Lists the builds whose job has stopped or has an error. Serving builds come first. Pure."""
     builds = [
         build
         for role in ("live", "candidate", "idle")
@@ -189,9 +189,9 @@ def impact_text(differences: Sequence[Difference]) -> str:
 
 
 def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
-    """Lists the pipelines' last rollouts that failed and began within the last day. Pure.
+    """Lists failed rollouts that began within the last day, newest first. Pure.
 
-    The newest comes first. A failed rollout is left out if a later rollout of its pipeline exists.
+    A failed rollout is left out if a later rollout of the same pipeline exists.
     """
     last = {each.pipeline: each for each in state.rollouts}
     found = sorted(last.values(), key=lambda each: -each.id)
@@ -203,7 +203,7 @@ def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
 def health_of(
     build: BuildStatus, now: datetime, *, rate: float | None, supervised: bool = True
 ) -> Health:
-    """Returns the health of a build. `supervised` is True if a supervisor is up.
+    """Returns the health of a build. `supervised` is True if a supervisor is running.
 
     `rate` is the number of offsets that the build folds per second, or None if it is not known yet.
     """
@@ -242,7 +242,7 @@ def rollout_health(rollout: Rollout) -> Health:
 
 
 def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a candidate build: trouble, or the phase of its rollout."""
+    """Returns the health of a candidate: an error of its job, or the phase of its rollout."""
     assert build.rollout is not None, "a candidate has one"
     if build.stopped is not None or build.trouble:
         return Health(
@@ -294,10 +294,11 @@ def _served_spans(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
 ) -> list[tuple[datetime, Sequence[HistoryPoint]]]:
-    """Returns the builds of a pipeline that served, the oldest first.
+    """Returns the builds that have served a pipeline, the oldest first.
 
-    Each element has the time at which the build began to serve, and the build's history. Builds
-    that stopped serving before the window of the charts, or before a retirement, are left out.
+    Each element consists of the time at which the build began to serve, and the build's history.
+    Builds that stopped serving before the window of the charts, or before a retirement, are left
+    out.
     """
     begun: list[tuple[datetime, str]] = []
     for record in reversed(state.served):
@@ -314,7 +315,7 @@ def _served_spans(
 
 
 def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """Returns the time of a pipeline's last switch, and the generation that the switch made.
+    """Returns the time of a pipeline's last switch, and the generation that began with the switch.
 
     Both are None if the pipeline never served.
     """

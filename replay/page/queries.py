@@ -1,7 +1,8 @@
-"""The answer to a query that a person types on the page: rows and a chart, or a CSV file.
+"""Answers a query that a person types on the page: with rows and a chart, or with a CSV file.
 
-The sandbox answers the query in the same way as a query over the API. A chart is drawn if the rows
-are a series over times or numbers, or amounts by name.
+The sandbox answers the query in the same way as a query over the API. A chart is drawn if the first
+column contains times or numbers (lines), or unique names (bars), and the other columns contain
+numbers.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _NAMES = re.compile("varchar|enum|bool", re.IGNORECASE)
 class PersonsAnswer:
     """The answer to a query that a person has typed.
 
-    `count` is the number of rows in the answer, and `more` is True if the query has more rows.
-    `shown` has the first rows of the answer. `drawn` is a chart of lines or bars, or None if the
-    rows fit neither chart.
+    `count` is the number of rows in the answer, and `more` is True if the query returns more rows
+    than that. `shown` contains the first rows of the answer. `drawn` is a chart of lines or bars,
+    or None if the rows fit neither chart.
     """
 
     count: int
@@ -155,7 +156,10 @@ def _query_address(sql: str) -> str:
 
 
 def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:
-    """Answers a query as CSV, within the limits of every query. Raises the sandbox's errors."""
+    """Answers a query as CSV, within the limits that apply to all queries over HTTP.
+
+    Raises the errors of the sandbox.
+    """
     reply = stand.sandbox.ask_query(
         stand.store,
         Question(sql, Format.CSV, reader=reader),

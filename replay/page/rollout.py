@@ -1,4 +1,4 @@
-"""The content of a rollout's page: stages, lag by partition, results, possible actions. Pure."""
+"""Computes the data of a rollout's page: stages, lags, results, possible actions. Pure."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Stage:
     """A stage of a rollout.
 
     `standing` is `done`, `now`, `next` or `ended`; `ended` means that the rollout ended in this
-    stage without serving. `seconds` is the duration of a stage that is over, and `since` is the
-    beginning of the running stage; otherwise they are None.
+    stage without serving. `seconds` is the duration of a stage that is over, otherwise None.
+    `since` is the time at which the running stage began, otherwise None.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The candidate's progress in one partition: its job has read from offset `begin` to `at`.
+    """A candidate's progress in one partition: offsets from `begin` up to `at` are folded.
 
-    `end` is the end of the log, or None if it is unknown.
+    `end` is the end of the partition's log, or None if it is unknown.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class PartitionLag:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Returns the number of folded offsets and of all offsets, or None if `end` is unknown."""
+        """Returns (folded offsets, all offsets) as two numbers, or None if `end` is unknown."""
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 
@@ -140,11 +140,11 @@ def rollout_view(
     end: Offsets | None,
     records: Iterable[JournalRecord] = (),
 ) -> RolloutView:
-    """Returns everything that the page of a rollout shows.
+    """Returns all values that the page of a rollout shows.
 
     `build` is the status of the rollout's build, or None if the build is not needed any more. `end`
-    has the end offsets of the log, or is None if they are unknown. `records` are the journal's
-    records from the beginning of the rollout on; the durations are computed from them.
+    contains the end offsets of the log, or is None if they are unknown. `records` are the journal's
+    records from the beginning of the rollout on; the durations of stages are computed from them.
     """
     record = state.served_in(rollout.id)
     generation = (
@@ -204,7 +204,7 @@ def _retry_command(state: State, rollout: Rollout) -> str:
 
 
 def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
-    """Yields the actions that are possible for a rollout now."""
+    """Yields the actions that a client can request for a rollout in its present phase."""
     name = rollout.pipeline
     if rollout.waits:
         yield PossibleAction(
@@ -292,10 +292,10 @@ def _timed_stages(
 def stage_seconds(
     id_: int, records: Iterable[JournalRecord]
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
-    """Returns the seconds of each past stage of a rollout, and the running stage. Pure.
+    """Returns the duration in seconds of each past stage, and the running stage. Pure.
 
-    The running stage is (name, time of its beginning), or None. If a rollout was in the same stage
-    several times, the times are added. `records` must be in order.
+    The running stage is (name, time of its beginning), or None. If the rollout entered a stage
+    several times, the durations of this stage are added. `records` must be in order.
     """
     found: dict[str, float] = {}
     stage, since, approved = "", "", False
@@ -324,7 +324,7 @@ def _stage_after(event: Event, id_: int, *, approved: bool) -> str | None:
     """Returns the stage of a rollout after an event.
 
     Returns "" if the event ends the rollout, and None if the event does not change the stage.
-    `approved` is True if the rollout has a yes.
+    `approved` is True if the rollout may switch without a further approval.
     """
     match event:
         case CaughtUp(rollout=of) | VerifyAsked(rollout=of) if of == id_:

@@ -4,8 +4,8 @@ For each request, a function observes the platform once, computes the values of 
 the page. A request makes no decision and changes nothing. A page offers actions (promote, abandon,
 undo, a query); for these, the scripts of the page send requests to the API.
 
-The file of a board is read for each request, so a reload of the page shows a changed file. All
-clients that watch a board share the answers of its queries.
+The file of a board is read for each request, so a reload of the page shows a changed file. The
+queries of a board run once for all clients that watch the board.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def render_page(
 
 
 def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
-    """Returns the numbers that the navigation shows: open rejects, and alerts that cannot send.
+    """Returns the numbers in the navigation: open rejects, and alerts that cannot send.
 
     The result maps the address of a page to its number. If there is no recent status, the result is
     empty, so that no page waits for a broker only because of a number.
@@ -344,7 +344,7 @@ def _code_changes_of(
 def show_samples(request: Request, number: int, *, long: bool = False) -> Response:
     """Shows samples of the rows in which a rollout's build and the live build differ.
 
-    With `long`, the page has up to a hundred rows of each kind, instead of five.
+    With `long`, the page shows up to a hundred rows of each kind, instead of five.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
@@ -377,9 +377,9 @@ def show_samples(request: Request, number: int, *, long: bool = False) -> Respon
 @router.get("/logs")
 @needs(Act.INSPECT)
 def show_logs(request: Request) -> Response:
-    """Redirects to the page of the first existing log.
+    """Redirects to the page of the first log that exists.
 
-    This is the supervisor's log, if Kappa was ever up.
+    If Kappa was ever up, this is the supervisor's log.
     """
     here = desk_of(request).here
     name = next(iter(log_files(here.store, here.state())), OWN_LOGS[0])
@@ -392,7 +392,8 @@ def show_log(request: Request, name: str) -> Response:
     """Shows a part of the log of a process of the platform, or of a build's job.
 
     The part is the end of the log, the lines before or after a byte offset, or the lines since a
-    time. With a `search` or a `level`, only lines with this text or at least this level are shown.
+    time. If the query parameter `search` is given, only lines that contain this text are shown. If
+    `level` is given, only lines of at least this level are shown.
     """
     here, now = desk_of(request).here, datetime.now(UTC)
     state, path = here.state(), _log_path(request, name)
@@ -424,7 +425,7 @@ def show_log(request: Request, name: str) -> Response:
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
-        """Returns the address of the log page after `changes` of the part or the filters."""
+        """Returns the address of the log page, with `changes` of the query parameters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text != ""}
         return f"/logs/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -453,7 +454,7 @@ def show_log(request: Request, name: str) -> Response:
 @router.get("/logs/{name}/file")
 @needs(Act.INSPECT)
 def download_log(request: Request, name: str) -> Response:
-    """Returns the present content of a log as a file."""
+    """Returns the content that a log has at this moment, as a file."""
     path = _log_path(request, name)
 
     def blocks() -> Iterator[bytes]:
@@ -554,7 +555,7 @@ def show_generation(request: Request, number: int) -> Response:
 
 
 def _health_at(request: Request, build: BuildStatus, now: datetime) -> Health:
-    """Returns the health of a build. The rate is computed only if the build has a lag."""
+    """Returns the health of a build. Its rate is computed only if the build lags behind the log."""
     desk = desk_of(request)
     points = _histories_of(request, desk).points_of(build.build, now) if build.lag else ()
     supervised = desk.here.running is not None
@@ -621,7 +622,7 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table: its rows in pages, sorted and filtered; columns, checks, and an input for SQL.
+    """Shows a table: its rows in sorted, filtered pages, its columns and checks, and an SQL input.
 
     The request's query parameters select the rows (replay/page/table_rows.py).
     """
@@ -748,7 +749,7 @@ AskedQuery = Annotated[str, Depends(_query_of)]
 @router.api_route("/query", methods=["GET", "POST"])
 @needs(Act.READ)
 def show_query(request: Request, sql: AskedQuery) -> Response:
-    """Shows an input for SQL, and the answer to the query in the address or the form."""
+    """Shows an SQL input, and the answer if the address or the form contains a query."""
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
     answer: PersonsAnswer | None = None
@@ -793,7 +794,7 @@ def download_query(request: Request, sql: AskedQuery) -> Response:
 @router.get("/alerts")
 @needs(Act.LOOK)
 def show_alerts(request: Request) -> Response:
-    """Shows the notices, the alerts, the last messages for the page, and the dead letters."""
+    """Shows the notices, the alerts, the last messages sent to the page, and the dead letters."""
     desk, now = desk_of(request), datetime.now(UTC)
     here, state = desk.here, desk.here.state()
     found = alert_statuses(here.store)
@@ -815,7 +816,7 @@ def show_alerts(request: Request) -> Response:
 @router.get("/topics")
 @needs(Act.LOOK)
 def show_topics(request: Request, search: str = "") -> Response:
-    """Shows the topics of the broker, with their rates and the builds that read them."""
+    """Shows each topic of the broker with its rate and the builds that read the topic."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
     known: Mapping[str, float | None] = {}
@@ -853,7 +854,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
-    """Returns the tables whose rows this project's sinks send to a topic, by the topic's name."""
+    """Maps each topic that sinks of this project write to the tables that the sinks copy."""
     found: dict[str, list[str]] = {}
     for each in sink_statuses(desk.here.store, time.time()):
         found.setdefault(each.known.topic, []).append(each.known.table)
@@ -980,7 +981,7 @@ def _states_in(
 @router.get("/topics/{name}")
 @needs(Act.INSPECT)
 def show_topic(request: Request, name: str) -> Response:
-    """Shows records of a topic: the newest, those from a place on, or those that contain a text."""
+    """Shows a topic's records: the newest, those from a given place, or those with a given text."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trouble: KappaError | None = None
@@ -1002,7 +1003,7 @@ def show_topic(request: Request, name: str) -> Response:
     lags = {each.build: _lags_in(view, each) for each in builds}
 
     def address(**changes: str) -> str:
-        """Returns the address of the topic's page after `changes` of the place or the filters."""
+        """Returns the address of the topic's page, with `changes` of the query parameters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text}
         return f"/topics/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -1037,7 +1038,7 @@ def _lags_in(view: TopicView, build: BuildStatus) -> Mapping[int, int]:
 def show_rejects(
     request: Request, pipeline: str = "", reason: str = "", build: str = "", at: str = ""
 ) -> Response:
-    """Shows the newest rejects, or, with `at`, the reject of one record.
+    """Shows the newest rejects, or, with `at`, the reject of the record at that position.
 
     `pipeline`, `reason` and `build` select the rejects.
     """
@@ -1088,7 +1089,7 @@ def show_rejects(
 @router.get("/rejects/line")
 @needs(Act.INSPECT)
 def show_reject_line(request: Request, at: str = "") -> Response:
-    """Returns a reject of a serving build as a line to correct and redrive.
+    """Returns a reject of a serving build as a line that a person can correct and redrive.
 
     The line has the form of `kappa rejects export`. `at` is the record's position in the log.
     """
@@ -1116,7 +1117,7 @@ def _topic_rates_of(request: Request) -> TopicRates:
 @router.get("/boards")
 @needs(Act.READ)
 def show_boards(request: Request) -> Response:
-    """Shows all boards of the project, including boards whose file has a mistake."""
+    """Shows all boards of the project, and the mistakes in the files of boards."""
     desk, now = desk_of(request), datetime.now(UTC)
     found = boards_in(desk.here.settings.project)
     return render_page(
@@ -1202,8 +1203,8 @@ def show_board_state(request: Request, name: str) -> Response:
 def show_board(request: Request, name: str, *, kiosk: bool = False, last: str = "") -> Response:
     """Shows a board with all its charts.
 
-    With `kiosk`, the page has only the board, in large letters for a wall screen. With `last`,
-    lines over times cover only the last hour, day, week or month.
+    With `kiosk`, the page contains only the board, in large letters for a wall screen. With `last`,
+    line charts over time cover only the last hour, day, week or month.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, here = desk.here.state(), desk.here

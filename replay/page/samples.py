@@ -1,4 +1,4 @@
-"""Samples of the rows in which two builds differ. Results are cached.
+"""Compares the rows of two builds, and returns samples of differing rows. Results are cached.
 
 Only one comparison runs at a time. A request that arrives during a comparison does not wait, and
 gets no result. If a comparison takes longer than `serve.compare_seconds`, it is stopped, and the
@@ -41,9 +41,9 @@ _lock = threading.Lock()
 class SampledRow:
     """A row that differs between two builds.
 
-    A cell has one value, or two values (before, after) if the value has changed. In a table without
-    keys, several rows may be equal; `times` is how many more of these equal rows one side has than
-    the other.
+    A cell contains one value, or two values (before, after) if the value has changed. If a table
+    has no keys, several rows may be equal; `times` is how many more of these equal rows one side
+    has than the other side.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class SampledRow:
 
 @dataclass(frozen=True, slots=True)
 class KindCount:
-    """The number of differing rows of one kind: `shown` on the page, and in `total`."""
+    """The number of differing rows of one kind: `shown` rows on the page, of `total` rows."""
 
     kind: str
     shown: int
@@ -64,9 +64,9 @@ class KindCount:
 class SampledTable:
     """The sampled rows of a table: changed rows, then added rows, then removed rows.
 
-    In `columns`, the `keys` come first, then the columns that have changed, and then the others.
-    `changes` maps each changed column to the number of sampled rows in which it has changed.
-    `counts` has an element for each kind that has rows.
+    In `columns`, the `keys` come first, then the columns that have changed, and then the other
+    columns. `changes` maps each changed column to the number of sampled rows in which it has
+    changed. `counts` has an element for each kind of differing rows that occurs.
     """
 
     table: str
@@ -87,9 +87,9 @@ def samples_of(
 ) -> Comparison | None:
     """Compares two builds as `kappa diff` does, and returns the result with samples of rows.
 
-    Returns None if another comparison is running. With `is_long`, there are up to a hundred sampled
-    rows of each kind, instead of five. Raises Conflict if the builds have no kept frontiers at
-    equal offsets, and TooMuch if the comparison takes too long.
+    Returns None if another comparison is running. The result contains up to five sampled rows of
+    each kind, or up to a hundred with `is_long`. Raises Conflict if the builds have no kept
+    frontiers at equal offsets, and TooMuch if the comparison takes too long.
     """
     here = desk.here
     most = _MOST if is_long else _SOME
@@ -114,7 +114,7 @@ def sampled_tables(
 ) -> tuple[SampledTable, ...]:
     """Returns the sampled rows of a comparison, table by table. Pure.
 
-    `keys` has the names of each table's keys.
+    `keys` maps each table to the names of its key columns.
     """
     differences = {each.table: each for each in found.differences}
     return tuple(

@@ -1,4 +1,7 @@
-"""The content of a table's page: columns, folds and readers. For `kappa tables`, also its files."""
+"""Computes the data of a table's page, and of `kappa tables TABLE`.
+
+The page shows columns, folds and readers. The command also shows the table's files.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ from kappa.state.store import Store
 class ShownColumn:
     """A column that readers see, with its DuckDB type and its role.
 
-    The role is "key", a fold, "latest of ..." in a table of latest values, or "". `origin` has the
-    columns and fields from which the values are computed.
+    The role is "key", a fold, "latest of ..." in a table of latest values, or "". `origin`
+    describes the columns and fields from which the values are computed.
     """
 
     name: str
@@ -44,7 +47,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ReaderProcess:
-    """A process that pins the table's build at present, with the number of its leases."""
+    """A process that currently pins the table's build, with the number of its leases."""
 
     by: str
     pid: int
@@ -92,7 +95,7 @@ def table_view(
     costs: Mapping[str, ViewCost],
     origins: Mapping[str, ColumnOrigin],
 ) -> TableView:
-    """Returns everything that the page of a table shows.
+    """Returns all values that the page of a table shows.
 
     `names_in` returns the tables that a query names. `whole` is the quoted name of the table with
     its schema. `costs` maps the build's maintained views to their costs, and `origins` maps the
@@ -146,7 +149,7 @@ def _made_of(
 
 
 def typed_name(table: ServedTable, whole: str) -> str:
-    """Returns the name of a table to use in SQL that a person types.
+    """Returns the name by which a person can refer to a table in SQL.
 
     This is the plain name if it needs no quotes and is not `rejects`; otherwise it is `whole`.
     """
@@ -158,8 +161,8 @@ def typed_name(table: ServedTable, whole: str) -> str:
 class TableChecks:
     """The declared checks of a table, and their last results.
 
-    `results` maps a condition to the result in the last verification of the serving build, which
-    was part of rollout `number`. There are no results if this build was never verified.
+    `results` maps a condition to its result in the last verification of the serving build. `number`
+    is the rollout of that verification. There are no results if this build was never verified.
     """
 
     conditions: tuple[str, ...]
@@ -247,7 +250,7 @@ class DescribedTable:
 
     @property
     def alerts(self) -> tuple[str, ...]:
-        """Returns the alerts for changes of the table's rows."""
+        """Returns the names of the alerts that are sent when rows of the table change."""
         return tuple(each.name for each in self.birth.alerts if each.of == self.view.table.name)
 
 
@@ -302,7 +305,7 @@ def boards_naming(
 
 
 def described_listing(found: DescribedTable) -> Listing:
-    """Returns a listing with a row per column."""
+    """Returns a listing with one row per column of the table: name, type, role and origin."""
     rows = (
         (each.name, each.kind, each.role or "a value", each.origin.text)
         for each in found.view.columns
@@ -342,7 +345,7 @@ def _size_text(table: ServedTable, files: StoredFiles) -> str:
 
 
 def described_document(found: DescribedTable) -> dict[str, Any]:
-    """Returns all facts as a JSON document."""
+    """Returns all facts about a table as a JSON document."""
     view, table = found.view, found.view.table
     return {
         "table": table.name,

@@ -1,8 +1,8 @@
-"""The rows of a table or view in pages, in a chosen order, and with a filter.
+"""Queries the rows of a table or view in pages, in a chosen order, and with a filter.
 
-The sandbox runs the queries, within the limits of every query. Rows are counted, and pages are
-available, only up to a limit. In a table with millions of rows, people sort, filter or type a query
-instead of turning pages.
+The sandbox runs the queries, within the limits that apply to all queries over HTTP. Rows are
+counted only up to a limit, and only so many rows can be reached by turning pages. In a table with
+millions of rows, people sort, filter or type a query instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RowsRequest:
     """A request for rows: the order, the filter and the number of the page.
 
     `order` is a column, or "" for the order in which the rows are stored. The filter compares
-    `column` with the text `value`. If either is "", there is no filter.
+    `column` with the text `value`. If `column` or `value` is "", there is no filter.
     """
 
     order: str = ""
@@ -54,7 +54,7 @@ class RowsRequest:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> RowsRequest:
-        """Parses the query parameters of an address. An invalid parameter has its default value."""
+        """Parses the query parameters of an address. Defaults replace invalid parameters."""
         page, match = given.get("page", ""), given.get("match", "")
         return cls(
             given.get("order", ""),
@@ -72,7 +72,7 @@ class RowsRequest:
 
     @property
     def address(self) -> str:
-        """Returns the address of these rows, relative to the page of the table."""
+        """Returns the link to the requested rows, relative to the page of the table."""
         given = {
             "order": self.order,
             "down": "1" if self.order and self.down else "",
@@ -87,15 +87,15 @@ class RowsRequest:
 
     @property
     def unfiltered(self) -> RowsRequest:
-        """Returns the request for all rows, in the same order."""
+        """Returns the request for the first page of all rows, unfiltered, in the same order."""
         return replace(self, column="", value="", page=1)
 
     def turned(self, page: int) -> RowsRequest:
-        """Returns the request for another page."""
+        """Returns the request for page number `page` of the same rows."""
         return replace(self, page=page)
 
     def sorted_by(self, column: str) -> RowsRequest:
-        """Returns the request after a click on the head of a column.
+        """Returns the request that follows a click on the header of a column.
 
         The first click sorts ascending, the second descending, and the third restores the stored
         order.
@@ -127,12 +127,12 @@ class RowsPage:
 
     @property
     def most(self) -> int:
-        """Returns the largest number of rows that are available in pages."""
+        """Returns the maximum number of rows that can be reached by turning pages."""
         return _MOST
 
     @property
     def is_all(self) -> bool:
-        """Returns True if all requested rows are available in pages."""
+        """Returns True if all requested rows can be reached by turning pages."""
         return self.count is not None and self.count <= _MOST
 
     @property
@@ -144,7 +144,7 @@ class RowsPage:
 
 
 def ensure_columns(wanted: RowsRequest, columns: Mapping[str, str]) -> None:
-    """Raises UsageError if order or filter name a column that is not in `columns`. Pure."""
+    """Raises UsageError if the order or filter names a column that is not in `columns`. Pure."""
     for column in (wanted.order, wanted.column if wanted.has_filter else ""):
         if column and column not in columns:
             raise UsageError(

@@ -1,4 +1,7 @@
-"""The history as a timeline of generations, other rollouts and proofs, newest first. Pure."""
+"""Computes the timeline of the history page, newest first. Pure.
+
+The entries are generations, rollouts that have not served, proofs, pauses and resumptions.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,9 @@ class Switch:
 class Moment:
     """An entry of the timeline. `number` is the number of its journal record.
 
-    If the record made a generation, the entry has a `generation`, and `switches` are the switches
-    of pipelines. Any other entry has a `rollout`, a `proof`, or only a `detail` (such as a pause).
-    `now` is True if the effect of the entry still lasts.
+    If the record created a generation, the entry has a `generation`, and `switches` are the
+    switches of pipelines. Any other entry has a `rollout`, a `proof`, or only a `detail` (such as a
+    pause). `now` is True if the entry's effect still applies.
     """
 
     number: int
@@ -111,7 +114,7 @@ def timeline_moments(
 
 
 def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
-    """Yields an undo to each build of a generation that is kept but does not serve now."""
+    """Yields an undo for each kept build that served in a generation and does not serve now."""
     record = next(
         (
             each

@@ -1,9 +1,8 @@
-"""The content of a topic's page: the topic's records, and the rate at which each topic grows.
+"""Computes the data of a topic's page: records of the topic, and the growth rates of topics.
 
 The records of all partitions are in one list, ordered by time: the newest records, or the records
-from a place on. A search for a text in keys or values reads a limited number of records, and
-reports how many records it has read. If a serving build has rejected a record, the record is shown
-with the reason.
+from a given place. A search for a text in keys or values reads a limited number of records, and
+reports this number. If a serving build has rejected a record, the record is shown with the reason.
 
 Only records of topics that a build reads are shown, because other topics of the cluster may be
 private.
@@ -59,9 +58,9 @@ _PLACES = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 class LogRecord:
     """A record for display.
 
-    Bytes that are not text are shown as hexadecimal digits, and None stands for null. `rejected` is
-    the reason why a serving build has rejected the record, or "". `pretty` is the value with one
-    field per line if the value is JSON; otherwise it is "".
+    Bytes that are not text are shown as hexadecimal digits, and None represents null. `rejected` is
+    the reason why a serving build has rejected the record, or "". If the value is JSON, `pretty` is
+    the value with one field per line; otherwise `pretty` is "".
     """
 
     partition: int
@@ -117,10 +116,10 @@ class Partition:
 class TopicView:
     """A topic with its partitions, and the records that the page shows.
 
-    Only the records of the first `shown` partitions are shown. `looked_at` is the number of records
+    Only records of the first `shown` partitions are shown. `looked_at` is the number of records
     that were searched for a text. `ended` is True if a limit ended the search before all records
-    were searched. `older` and `newer` are the places from which older and newer records can be
-    read, or "".
+    were searched. `older` is the place from which older records can be read, and `newer` the place
+    for newer records; each may be "".
     """
 
     name: str
@@ -161,7 +160,7 @@ class TopicUsage:
 
 
 def topic_usage(name: str, status: Status) -> TopicUsage:
-    """Returns the builds that read a topic, with their lag, as the status reports them. Pure."""
+    """Returns the builds that read a topic, and their lag, according to the `status`. Pure."""
     builds = [each for each in status.builds if name in each.topics]
     live = [each for each in builds if each.role == "live"]
     roles: dict[str, list[str]] = {}
@@ -261,7 +260,7 @@ def _found_records(desk: SharedLooks, log: Log, name: str, wanted: RecordSearch)
 
 
 class _PartitionReader:
-    """A reader of one partition. It collects the found records in the order of reading.
+    """Reads one partition, and collects the found records in the order of reading.
 
     The partition was read from `start` to `at`, forwards or backwards.
     """
@@ -272,7 +271,7 @@ class _PartitionReader:
         self.looked_at = 0
 
     def is_done(self, *, forward: bool) -> bool:
-        """Returns True if the partition has no more records in the direction of reading."""
+        """Returns True if all records of the partition have been read in the given direction."""
         return self.at >= self.end if forward else self.at <= self.begin
 
     def reached_after(self, offsets: list[int], *, forward: bool) -> int:
@@ -289,8 +288,8 @@ class _PartitionReader:
     def add(self, found: Sequence[LogRecord], at: int, *, forward: bool) -> None:
         """Adds the records that were found up to the offset `at`, in the order of reading.
 
-        If `found` is full (as many records as fit on a page), further records may follow before
-        `at`. Then reading continues right after the last found record.
+        If `found` contains as many records as fit on a page, further records may exist before `at`.
+        In this case, reading continues right after the last found record.
         """
         self.found += found
         is_full = len(found) >= _FOUND
@@ -300,7 +299,7 @@ class _PartitionReader:
 def _read_partitions(
     log: Log, name: str, readers: list[_PartitionReader], wanted: RecordSearch
 ) -> bool:
-    """Reads until all records of a page are found. Returns True if a limit was reached before."""
+    """Reads until all records of a page are found. Returns True if a limit ended this earlier."""
     deadline = time.monotonic() + _SEARCH_SECONDS
     forward = wanted.is_forward
     chunk = max(_LEAST_CHUNK, -(-_FOUND // max(1, len(readers))))
@@ -366,7 +365,8 @@ def _merged_records(
     """Merges the found records of all partitions by time, in the order of reading.
 
     The list ends where a partition may have further records that have not been read yet. With
-    `is_whole`, all found records are merged. The list has at most as many records as fit on a page.
+    `is_whole`, all found records are merged. The list contains at most as many records as fit on a
+    page.
     """
     forward = wanted.is_forward
     left = {each.number: deque(each.found) for each in readers}
@@ -399,7 +399,7 @@ def _has_texts(record: Record, wanted: RecordSearch) -> bool:
 
 
 def _places(log: Log, name: str, begin: Offsets, asked: str) -> Offsets:
-    """Returns the offsets for a place that a person has entered.
+    """Converts a place that a person has entered to offsets.
 
     `asked` is one offset for all partitions, offsets by partition such as `0:120,1:80`, or a time.
     """
@@ -421,7 +421,7 @@ def _places_text(places: Mapping[int, int]) -> str:
 def _rejected_places(
     desk: SharedLooks, name: str, found: Mapping[int, Iterable[int]]
 ) -> Mapping[tuple[int, int], str]:
-    """Returns the reasons why serving builds have rejected some of these records.
+    """Returns the reasons for which serving builds have rejected some of the found records.
 
     `found` maps a partition to the offsets of the records. The result maps (partition, offset) to
     the reason.

@@ -1,6 +1,6 @@
 """A child process of the supervisor: started, asked to end, killed if late, and reaped.
 
-A child runs in its own session. The kernel kills the session when the supervisor dies
+A child runs in its own session. When the supervisor dies, the kernel kills this session
 (kappa/base/process.py), unless the child should outlive the supervisor. Only the main thread may
 use this module, because the kernel ties a child to the thread that started it.
 """
@@ -59,7 +59,7 @@ HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
-    """A child process, which may be running or not."""
+    """A child process of the supervisor. It is started, ended and started again by method calls."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class ChildProcess:
             inherits: The open files that the child inherits.
             outlives: True if the child survives a kill of this process. Then `nice` has no effect.
             is_handed_tasks: True if the child receives a task on its standard input.
-            hand_over: Hands the program to a waiting process if there is one. Otherwise, or without
-                this function, a new process is started.
+            hand_over: Gives a task to a waiting process, and returns the process. If it returns
+                None, or if `hand_over` is None, a new process is started.
         """
         self.what = what
         self._log = log
@@ -120,11 +120,11 @@ class ChildProcess:
 
     @property
     def asked_to_end(self) -> bool:
-        """Returns True if the process that was started last was asked to end."""
+        """Returns True if the process that was started last has been asked to end."""
         return self._killed_at is not None
 
     def start(self, module: str, *arguments: str) -> None:
-        """Starts a module as the child's program. The output is appended to the log."""
+        """Starts a module as the child's program, and appends its output to the log."""
         failpoint("child.before_start")
         log = open_log(self._log)
         self._log_begins = log.stat().st_size if log.exists() else 0
@@ -135,9 +135,10 @@ class ChildProcess:
         self._begun_at, self._killed_at = self._clock(), None
 
     def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
-        """Writes a task to the child's process, and hands the process over to the caller.
+        """Writes a task to the child's process, and transfers the process to the caller.
 
-        The child no longer owns the process. Returns None if the process cannot accept a task now.
+        Afterwards this object no longer manages the process. Returns None if the process cannot
+        accept a task now.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -170,12 +171,12 @@ class ChildProcess:
         return code
 
     def reap_death(self) -> None:
-        """Reaps a child that has exited. Any exit code counts as a death."""
+        """Reaps a child that has exited. An exit counts as a death, whatever the exit code is."""
         if (code := self.reap_exit_code()) is not None:
             self.has_died(code)
 
     def last_error(self) -> str:
-        """Returns the message of the last error in the log since the start, or ""."""
+        """Returns the message of the last error that the log contains since the start, or ""."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
@@ -185,7 +186,7 @@ class ChildProcess:
         return next(filter(None, map(error_in, reversed(lines))), "")
 
     def has_died(self, code: int) -> None:
-        """Counts an exit as a death: the next start waits, and waits longer after each death."""
+        """Counts an exit as a death, reports it, and prolongs the wait before the next start."""
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
@@ -198,14 +199,14 @@ class ChildProcess:
     def forget_deaths(self) -> None:
         """Resets the back-off, so that the child can start at once.
 
-        For example, the cause of the deaths may have been fixed.
+        This is useful if the cause of the deaths may have been fixed.
         """
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
         """Asks the child to end, without waiting.
 
-        If the child was asked before, and its time to end is over, the child is killed.
+        If the child was asked before, and has not ended within its patience, the child is killed.
         """
         if self._process is None or self._process.poll() is not None:
             return
@@ -260,7 +261,7 @@ def end_all(children: list[ChildProcess]) -> None:
 
 
 def open_log(path: Path) -> Path:
-    """Prepares a log file: makes its folder, and renames the file if it is large.
+    """Prepares a log file: creates its folder, and renames the file if it is large.
 
     Only the last renamed file is kept. Returns the path of the log.
     """
@@ -272,7 +273,7 @@ def open_log(path: Path) -> Path:
 
 
 def ended_message(what: str, code: int, more: str = "") -> str:
-    """Returns the message that a process has exited, followed by the text `more`.
+    """Returns a message about the exit of the process `what`, followed by the text `more`.
 
     The message is a warning unless the exit code is 0 or the process was ended by SIGTERM.
     """

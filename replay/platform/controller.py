@@ -1,8 +1,8 @@
-"""The controller: folds the journal, and takes a step of each active rollout at each tick.
+"""The controller: folds the journal, and takes a step of each active rollout per tick.
 
-The controller has no state that must survive: its state is a fold of the journal, so the next tick
-continues after a crash. The controller itself starts no process (see Workers) and reads no records
-of topics.
+Only the journal must survive a crash, because the controller's state is a fold of it: the next tick
+folds the journal again and continues. The controller itself starts no process (see Workers) and
+reads no records of topics.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ class Workers(Protocol):
         """Returns the reason why the build's job is not started again, or None if it may start."""
 
     def job_deaths(self, build: str) -> int:
-        """Returns the number of deaths in a row of the build's job."""
+        """Returns how many times in a row the build's job has died."""
 
     def ensure_aligned_again(self, build: str) -> None:
-        """Requests a new alignment of a build whose tail runs. The tail continues afterwards."""
+        """Requests a new alignment of a build whose tail runs. Afterwards, the tail continues."""
 
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout, unless it runs already.
 
-        Returns the reason if the verification has died too often to be started again, otherwise
-        None.
+        Returns None in both cases. If the verification has died too often to be started again,
+        returns the reason instead.
         """
 
 
 class Controller:
-    """The controller, which advances active rollouts and deletes the data of retired builds."""
+    """Takes the steps of active rollouts, and deletes the data of retired builds."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Controller:
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
-        """Creates a controller with an empty state, which the first tick folds from the journal.
+        """Creates a controller with an empty state. The first tick folds the journal into it.
 
         `clock` returns seconds since 1970, and is used for leases and soaks.
         """
@@ -115,9 +115,9 @@ class Controller:
     def tick(self) -> State:
         """Observes all rollouts, takes at most one step of each, and returns the state.
 
-        If an observation or a step fails with a KappaError or an OSError, the first such error is
-        raised after all other rollouts had their step. The error is Unreachable if the broker did
-        not answer. A rollout that could not be observed gets no step.
+        If an observation or a step fails with a KappaError or an OSError, the tick continues with
+        the other rollouts, and then raises the first such error. The error is Unreachable if the
+        broker did not answer. A rollout that could not be observed gets no step.
         """
         with self._news.looking_for_news() as due:
             if due:
@@ -285,10 +285,10 @@ class Controller:
                 assert_never(step)
 
     def _append_event(self, event: Event) -> None:
-        """Appends the next record.
+        """Appends an event to the journal as the record after the last known record.
 
-        If another writer has taken the number, nothing is appended: the next tick observes and
-        chooses again.
+        If another writer has used the number of this record, nothing is appended: the next tick
+        observes the rollout again, and chooses its step again.
         """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):
@@ -300,7 +300,8 @@ class Controller:
     def _release_leases(self) -> None:
         """Releases the leases of alignments whose rollouts have ended.
 
-        A lease that is not released here expires by itself.
+        If a lease is not released here, for example because of a crash, the lease expires by
+        itself.
         """
         for rollout in self.state.rollouts:
             if not rollout.active and rollout.id not in self._let_go_of:
@@ -332,5 +333,5 @@ class Controller:
 
 
 def _visible_offsets(sight: Sight) -> Offsets:
-    """Returns the offsets that live readers see, in the topics that both builds read."""
+    """Returns the offsets that readers of the live build see, in topics that both builds read."""
     return Offsets() if sight.live is None else sight.live.offsets.only(sight.comparable)

@@ -1,12 +1,12 @@
-"""The copy of a project's root between disks and buckets, and the adoption of a copy.
+"""Copies a project's root between disks and buckets, and adopts a copy as a separate root.
 
-A record is copied after the files that it names: first tables, then the records of builds, then the
+A file is copied after the files that it names: first tables, then the records of builds, then the
 birth certificates of builds, then the journal. Paths in a Delta log are relative to the log, so
-tables are valid in any folder. Until the copy is complete, a note in the copy says that the copy is
-not a root yet. A copy that was interrupted can be continued: all files are copied again, except for
-data files, which never change.
+tables are valid in any folder. Until the copy is complete, a note in the target marks it as an
+incomplete root. A copy that was interrupted can be continued: all files are copied again, except
+for data files that were copied before, because data files never change.
 
-An adopted copy is a separate root.
+An adopted copy is a separate root, with its own id.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """The result of a copy: its URL, its number of objects, and the number that was copied now."""
+    """The result of a copy: its URL, the number of its objects, and how many were copied now."""
 
     url: str
     objects: int
@@ -70,8 +70,9 @@ def copy_root(
     `to` is the folder or the URL of the bucket. `on_progress` is called with the number of objects
     that are copied so far and the number of all objects. With `take_over`, the root is copied even
     if another host has claimed it. Raises Conflict if the platform is up. Raises Superseded if
-    another host has claimed the target or, without `take_over`, the root. Raises UsageError if the
-    target is not empty, and SettingsError if the target cannot be a root of this project.
+    another host has claimed the target, or has claimed the root and `take_over` is False. Raises
+    UsageError if the target is not empty, and SettingsError if the target cannot be a root of this
+    project.
     """
     target = open_store(replace(settings, root=to))
     if target.url == source.url:
@@ -93,7 +94,7 @@ def copy_root(
 
 
 def ensure_whole_root(store: Store) -> None:
-    """Raises Conflict if a root is an incomplete copy, because the copying was interrupted."""
+    """Raises Conflict if a root is an incomplete copy, because copying was interrupted."""
     note = store.get_json(_NOTE)
     if note is not None:
         raise Conflict(
@@ -104,7 +105,10 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _hint_at_claim(hint: str) -> Iterator[None]:
-    """Sets the hint of the error if the block finds that another host has claimed a root."""
+    """Replaces the hint of a Superseded error that the block raises.
+
+    The error means that another host has claimed a root.
+    """
     try:
         yield
     except Superseded as error:
@@ -161,7 +165,7 @@ def _part_of(name: str) -> int:
 
 
 def adopt_copy(store: Store, *, sends: bool) -> Root:
-    """Makes a copy a separate root with a new id, and returns the new root.
+    """Turns a copy into a separate root with a new id, and returns the new root.
 
     If `sends` is False, sinks, alerts and pulled sources are off. A root that was adopted without
     `sends` may be adopted again with `sends`. Only the first root may send the events in the copied

@@ -1,9 +1,9 @@
-"""The port of a project's HTTP server, which the project keeps from start to start.
+"""Chooses the port of a project's HTTP server, which stays the same from start to start.
 
-The settings name the preferred port (`serve.listen`). If another project has that port, this
-project takes a free port, notes which process had the preferred port, and listens at the same free
-port at each later start. So the address of a project never becomes the address of another project.
-The keeper of HTTP imports this module, so the module imports little.
+The settings name the preferred port (`serve.listen`). If another process uses that port, this
+project chooses a free port, records which process used the preferred port, and listens at the same
+free port at each later start. So the address of a project never becomes the address of another
+project. The keeper of HTTP imports this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PORT = "run/http_port.json"
 class KeptPort:
     """The port at which a project is served.
 
-    `wished` is HOST:PORT in the settings. If the project has another port, `taken_by` names the
-    process that had the preferred port then; otherwise it is "".
+    `wished` is HOST:PORT in the settings. If another process used the preferred port when this port
+    was chosen, `taken_by` names that process; otherwise it is "".
     """
 
     wished: str
@@ -38,7 +38,7 @@ class KeptPort:
 
     @property
     def text(self) -> str:
-        """Returns the reason why the project does not have the preferred port, or "" if it has."""
+        """Returns the reason why the project does not use the preferred port, or "" if it does."""
         if not self.taken_by:
             return ""
         wished = self.wished.rpartition(":")[2]
@@ -46,7 +46,7 @@ class KeptPort:
 
 
 def read_kept_port(path: Path) -> KeptPort | None:
-    """Returns the port of the last run, or None if there is no readable file."""
+    """Returns the port of the last run, or None if the file is missing or unreadable."""
     try:
         found, _ = unsealed(path.read_bytes())
         return KeptPort(str(found["wished"]), int(found["port"]), str(found["taken_by"]))
@@ -56,7 +56,7 @@ def read_kept_port(path: Path) -> KeptPort | None:
 
 
 def write_kept_port(path: Path, kept: KeptPort) -> None:
-    """Writes the port for the next run to the file at `path`, and replaces the last port."""
+    """Writes the port for the next run to the file at `path`, instead of the earlier port."""
     if read_kept_port(path) != kept:
         put_file(path, sealed(asdict(kept))[0], synced=False)
 
@@ -64,7 +64,8 @@ def write_kept_port(path: Path, kept: KeptPort) -> None:
 def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
     """Opens a project's socket at its port of the last run, at the preferred port, or at any port.
 
-    Writes the port to the file at `path`. Raises Conflict if no socket can be opened on the host.
+    Writes the chosen port to the file at `path`. Raises Conflict if no socket can be opened on the
+    host.
     """
     wished, kept = f"{address.host}:{address.port}", read_kept_port(path)
     if kept is not None and kept.wished == wished and kept.port != address.port:
@@ -83,7 +84,7 @@ def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
 
 
 def holder_of_port(port: int) -> str:
-    """Describes the process that listens at a port: a project with its folder, or a program."""
+    """Describes the process that listens at a port: a project and its folder, or a program."""
     found = listening_process(port)
     if found is None:
         return "a process of another user"

@@ -1,10 +1,10 @@
-"""The keeper of HTTP under `kappa up`: a process that holds the socket and keeps a server running.
+"""The keeper of HTTP under `kappa up`: a process that owns the socket and keeps a server running.
 
 If the supervisor is killed, the keeper survives, so clients still get answers at the same address.
-The server (serve.py) is a child of the keeper and exits with it. While a new server starts,
-connections wait in the kernel. The next supervisor takes over the socket, ends the keeper and
-starts its own keeper with that socket (services.py). A keeper exits by itself if its root is
-deleted. The keeper imports little, so that it needs a sixth of the memory of a server.
+The server (serve.py) is a child of the keeper, and exits with the keeper. While a new server
+starts, connections wait in the kernel. The next supervisor takes over the socket, ends the old
+keeper, and starts a new keeper with that socket (services.py). A keeper exits by itself if its root
+is deleted. The keeper imports little, so that it needs a sixth of the memory of a server.
 
 The socket belongs to the kernel: while its owner changes, connections wait in the socket, and the
 kernel neither refuses nor resets them. The old keeper is ended only after the handover. A
@@ -58,9 +58,9 @@ def keep_server(
     """Keeps a server running at an address, or at another port, until this process is asked to end.
 
     The file at `port` stores the port for the next start (http_port.py). `handed` is the socket
-    that an earlier keeper has handed over, if there is one. This keeper hands its socket over to
-    callers at the Unix socket `door`. The keeper also ends if the lock file is gone. Raises
-    Conflict if another keeper has the lock.
+    that an earlier keeper has handed over, or None. This keeper sends its socket to each process
+    that connects to the Unix socket `door`. The keeper also ends if the lock file is gone. Raises
+    Conflict if another keeper holds the lock.
     """
     with (
         lock,
@@ -92,9 +92,9 @@ def keep_server(
 
 
 class SocketHandover:
-    """The keeper's side of the handover, which hands the socket to each caller.
+    """A Unix socket at which the keeper sends its HTTP socket to each caller.
 
-    A caller also receives the address for which the socket was opened.
+    A caller also receives the address for which the HTTP socket was opened.
     """
 
     def __init__(self, path: Path, address: HttpAddress, listening: socket.socket) -> None:
@@ -104,7 +104,7 @@ class SocketHandover:
         self._door = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Self:
-        """Opens the Unix socket for callers. Deletes the socket that a killed keeper has left."""
+        """Opens the Unix socket for callers. First deletes the socket file of a killed keeper."""
         self._path.unlink(missing_ok=True)
         with socket_name(self._path) as name:
             self._door.bind(name)

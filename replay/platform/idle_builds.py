@@ -1,4 +1,4 @@
-"""The rest of builds: the decision when a build needs no job, and when the build is woken.
+"""Decides when a build needs no job and rests, and when a resting build is woken.
 
 A job needs memory and a little CPU time even if no records arrive. A build whose frontier has
 reached the end of the log rests after `engine.rest_after`, and the next record wakes the build. A
@@ -6,8 +6,8 @@ build that is only kept for an undo folds in turns: once many records are unread
 time. A build that reads a compacted topic is woken in time to read every tombstone before Kafka
 deletes the tombstone (law 5).
 
-For builds that rest, the supervisor observes the ends of the log (Rests). The decision from one
-observation to the next is pure (after_look).
+The supervisor observes the ends of the log for builds that rest (`Rests`). The decision after an
+observation is a pure function of the state before and the observation (`after_look`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROMISE_SECONDS = 60.0
 class TopicPromise:
     """The time for which a build's topics keep the records that the build has not read yet.
 
-    The topics keep these records for longer than `turn_seconds`, which is therefore the longest
+    The topics keep these records for longer than `turn_seconds`, so `turn_seconds` is the longest
     time between two turns. `hears` is True if the build must read tombstones within that time.
     `by_size` is True if a topic may delete unread records at any time because of its size.
     """
@@ -54,7 +54,7 @@ class TopicPromise:
 
     @classmethod
     def of_topics(cls, topics: Iterable[Mapping[str, str]]) -> TopicPromise:
-        """Returns the promise of topics that have these settings in force."""
+        """Computes the promise from the settings of the topics that are in force."""
         turn, hears, by_size = _LONGEST_TURN_SECONDS, False, False
         for config in topics:
             policy = config.get("cleanup.policy", "delete").split(",")
@@ -71,9 +71,9 @@ class TopicPromise:
 class BuildLook:
     """An observation of a build: its folded offsets, and the ends of its topics in the log.
 
-    `heard_seconds` is the time since the build last had read all tombstones. `kept` is True if the
-    build neither serves nor is a candidate. `runs` is True if its job runs. `asked` is True if a
-    turn was requested.
+    `heard_seconds` is the time since the build was last known to have read all tombstones. `kept`
+    is True if the build neither serves nor is a candidate. `runs` is True if the build's job runs.
+    `asked` is True if a turn was requested.
     """
 
     offsets: Offsets
@@ -89,7 +89,7 @@ class RestState:
     """The state of a build between two observations.
 
     `rests` is True if the build needs no job. `since` is the time since which its offsets have been
-    the same. `target` has the offsets that a kept build folds before it rests again.
+    the same. `target` is the offsets up to which a kept build folds before it rests again.
     """
 
     rests: bool
@@ -108,10 +108,10 @@ def after_look(
     rest_after: float,
     many: int,
 ) -> RestState:
-    """Decides whether a build should rest or run, after an observation. Pure.
+    """Decides from an observation whether a build should rest or run. Pure.
 
     Args:
-        before: The state after the previous observation, or None at the first one.
+        before: The state after the previous observation, or None before the first observation.
         seen: The observation.
         promise: How long the build's topics keep unread records.
         now: The time in seconds, of a clock that never moves back.
@@ -152,7 +152,7 @@ def _config_seconds(config: Mapping[str, str], name: str) -> float:
 
 
 class TopicEnds(Protocol):
-    """The part of the Kafka client that rests need (implemented in kappa/kafka)."""
+    """The part of the Kafka client that `Rests` needs (implemented in kappa/kafka)."""
 
     def end(self, topics: Iterable[str]) -> Offsets:
         """Returns the end offsets of these topics, for readers of committed records."""
@@ -162,7 +162,7 @@ class TopicEnds(Protocol):
 
 
 class WatchedBuild:
-    """The newest frontier of a build, observed from outside its job."""
+    """Reads the newest frontier of a build, in a process other than the build's job."""
 
     def __init__(self, store: Store, build: str, clock: Callable[[], float]) -> None:
         self._legs, self._frontiers = Legs(store, build), Frontiers(store, build)
@@ -178,7 +178,7 @@ class WatchedBuild:
 
 
 class Rests:
-    """The builds of a supervisor, and the state of each: at rest or not."""
+    """Decides for each build of a supervisor whether the build rests, and stores the states."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Rests:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Creates an object that knows no build yet.
+        """Creates an object that does not know any build yet.
 
         A build rests after `rest_after` seconds without a change (0: never). `many` unread records
         wake any build. `say` prints a message for the operator. `clock` returns seconds that never
@@ -215,7 +215,7 @@ class Rests:
     def woken(self) -> Mapping[str, str]:
         """Returns the time at which each build was last woken.
 
-        Until that time, the build had read all records.
+        Right before that time, the build had read all records.
         """
         return self._woken
 
@@ -226,7 +226,7 @@ class Rests:
 
         Observes the builds first if an observation is due. `kept` are the builds that are only kept
         for an undo, and `runs` are the builds with a job. If the broker does not answer, the result
-        is the same as before.
+        of the last observation is returned.
         """
         if self._rest_after == 0:
             return frozenset()
@@ -295,7 +295,7 @@ class Rests:
             )
 
     def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
-        """Returns True if the end of the log must be known to decide about a build.
+        """Returns True if the decision about a build depends on the end of the log.
 
         Returns False for a build that is folding.
         """
@@ -313,7 +313,7 @@ class Rests:
         return self._topics[build]
 
     def _log_ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
-        """Returns the ends of the log for each build. A build with a missing topic has none."""
+        """Returns the end of the log for each build. A build with a missing topic is left out."""
         topics = {build: self._topics_of(build) for build in builds}
         try:
             end = log.end(frozenset().union(*topics.values())) if builds else Offsets()

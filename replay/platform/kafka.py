@@ -1,7 +1,7 @@
 """The Kafka of a platform: an embedded broker that is kept running, or a cluster.
 
-Only the supervisor uses this module. If the embedded broker dies, it is started again on its data,
-at its old port if that port is free.
+Only the supervisor uses this module. If the embedded broker dies, a new broker process is started
+on the same data, at the same port if that port is free.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXTERNAL_BROKER_SECONDS = 15.0
 
 
 class PlatformKafka:
-    """The broker that jobs use, with the part of the client that the controller needs."""
+    """The embedded broker or the cluster, with the client methods that the controller needs."""
 
     def __init__(
         self, settings: Settings, store: Store, say: Callable[[str], None], stop: StopRequest
@@ -42,13 +42,13 @@ class PlatformKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Returns the address for clients. `ensure_running` must have returned before."""
+        """Returns the broker's address. `ensure_running` must have returned before."""
         return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:
-        """Starts the embedded broker, unless it runs, or waits until the external cluster answers.
+        """Starts the embedded broker unless it runs, or waits until the external cluster answers.
 
-        A dead broker is not started while the disk has no space. The wait before the next start
+        A broker that has died is not started while the disk is full. The wait before the next start
         grows with each start. Raises KappaError if the broker cannot run or the cluster does not
         answer.
         """

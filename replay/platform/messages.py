@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class LeveledText(str):
     """A text with a log level, for functions that print messages.
 
-    Such a function gives the level INFO to a plain text.
+    Such a function prints a text without a level at the level INFO.
     """
 
     __slots__ = ("level",)
     level: Level
 
     def __new__(cls, text: str, level: Level) -> Self:
-        """Creates a text with a level."""
+        """Creates a text with the given log level."""
         made = super().__new__(cls, text)
         made.level = level
         return made
@@ -43,7 +43,7 @@ def failure(text: str) -> LeveledText:
 def message_printer(*files: TextIO) -> Callable[[str], None]:
     """Returns a function that prints a line with time and level to each file.
 
-    The lines have the form of all lines that Kappa writes to logs (kappa/base/log_lines.py).
+    The line has the same form as all lines that Kappa writes to logs (kappa/base/log_lines.py).
     """
 
     def say(text: str) -> None:
@@ -57,10 +57,10 @@ def message_printer(*files: TextIO) -> Callable[[str], None]:
 
 
 class ErrorReport:
-    """A reporter of errors that the next tick of the supervisor may resolve.
+    """Reports errors that the next tick of the supervisor may resolve.
 
-    An error that stays the same is reported only once. Jobs continue meanwhile. Examples are a full
-    disk, a failed fork, and a broker that is down.
+    Examples are a full disk, a failed fork, and a broker that is down. Jobs continue meanwhile. If
+    the same error occurs at each tick, it is reported only once.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -89,7 +89,7 @@ class ErrorReport:
 def named_errors() -> Iterator[None]:
     """Converts an OSError of the block to a KappaError.
 
-    For example, the disk is full, or a folder belongs to another user.
+    Typical causes are a full disk, and a folder that belongs to another user.
     """
     try:
         yield
@@ -103,7 +103,7 @@ def named_errors() -> Iterator[None]:
 
 
 def news_lines(before: State, after: State) -> Iterator[str]:
-    """Yields the messages about all that has changed between two states of the journal.
+    """Yields messages about the changes between two states of the journal.
 
     There is a message for each rollout with a new phase, and for each pipeline that was retired,
     paused or resumed.

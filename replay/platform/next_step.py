@@ -1,4 +1,4 @@
-"""The next step of an active rollout, chosen from one observation. Pure."""
+"""Chooses the next step of an active rollout from one observation. Pure."""
 
 from __future__ import annotations
 
@@ -87,5 +87,8 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 
 
 def _awaited_of_job(sight: Sight, reading: str) -> str:
-    """Returns the event for which a candidate waits: the start of Spark, or `reading`."""
+    """Returns the event for which a candidate's rollout waits.
+
+    The event is the start of Spark if the candidate has no frontier yet, otherwise `reading`.
+    """
     return "its Spark to start" if sight.candidate is None else reading

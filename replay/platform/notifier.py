@@ -1,11 +1,11 @@
 """The notifier: a thread of the supervisor that sends notices about the platform to people.
 
-The notices go to `to` in the settings `[notify]`. A notice reports that a rollout has failed or
-waits for a yes, that a job has stopped for good or dies again and again, that a proof has found
-other rows than the tables have, that events drift, or that the disk is full. The notifier reads the
-journal, the supervisor's report and the documents of builds. Notices are delivered like alerts: at
-least once, even if processes die. There is one notice for each such event of the journal. For a
-state, a notice is sent when the state begins, and again if the state ends and begins again.
+The notices are sent to the address `to` in the settings `[notify]`. The notifier sends a notice if
+a rollout has failed or waits for an approval, if a job has stopped for good or dies repeatedly, if
+a proof has found rows that differ from the tables, if events drift, or if the disk is full. The
+notifier reads the journal, the supervisor's report and the documents of builds. Notices are
+delivered like alerts: at least once, even if processes die. An event in the journal causes one
+notice. A state causes a notice when the state begins, and again if it ends and begins again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DEATHS = 3
 
 
 class NoticePlace(Struct, frozen=True):
-    """The extent of the notices sent: the last journal record, and the reported states."""
+    """The progress of the notifier: the last processed journal record, and the reported states."""
 
     record: int = 0
     open: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Notifier:
     """The thread that delivers notices. It runs only if `notify.to` is set."""
 
     def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
-        """Makes a notifier that does not run yet. `say` prints a message for the operator.
+        """Creates a notifier that does not run yet. `say` prints a message for the operator.
 
         Raises DeclarationError if `notify.to` is not an address.
         """
@@ -76,7 +76,7 @@ class Notifier:
             self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread, and waits for at most five seconds for a running attempt."""
+        """Ends the thread. Waits at most five seconds for an attempt that is being made."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
@@ -109,8 +109,9 @@ class Notifier:
 def notices_since(store: Store, reserve: int, place: str | None) -> tuple[str, tuple[Notice, ...]]:
     """Returns the present place, and the notices for all facts since an earlier place.
 
-    If `place` is None, there are only notices for present states, and none for past events.
-    `reserve` is the number of bytes that the supervisor keeps free on the disk.
+    A place is a `NoticePlace` as JSON. If `place` is None, there are only notices for present
+    states, and none for past events. `reserve` is the number of bytes that the supervisor keeps
+    free on the disk.
     """
     known = _parsed_place(place)
     state = current_state(store)
@@ -157,7 +158,7 @@ def _events_in(records: tuple[JournalRecord, ...], state: State) -> Iterator[Not
 
 
 def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice]:
-    """Yields a notice for each present state that a person should deal with."""
+    """Yields a notice for each present state that a person should resolve."""
     for rollout in state.active_rollouts:
         if rollout.waits:
             yield Notice(

@@ -1,8 +1,8 @@
-"""The child processes that work on builds: a job per wanted build, a verification per rollout.
+"""The child processes that work on builds: one job per wanted build, one verification per rollout.
 
-This module starts, ends and restarts these processes. The controller decides which processes are
-needed, by records of the journal (controller.py). A catch-up and a verification run at a low
-priority, so that the live job stays fresh.
+This module starts, ends and restarts these processes. The controller decides from the journal which
+processes are needed (controller.py). A catch-up and a verification run at a low priority, so that
+the live job stays fresh.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JobCourse:
 class JobEnd:
     """The exit of a job's process.
 
-    `stopped` is the reason that the job itself has written down, if there is one. `error` is the
+    `stopped` is the reason that the job itself has written to a file, or None. `error` is the
     message of the last error in the log.
     """
 
@@ -104,8 +104,8 @@ def deaths_of(
 ) -> Deaths | None:
     """Returns the deaths of a job for display, or None if the job runs well. Pure.
 
-    The result has the number of deaths in a row. It also has the seconds of silence, if the job has
-    been silent for so long that the job may be killed.
+    The result contains the number of deaths in a row. If the job has been silent for so long that
+    it may be killed, the result also contains the seconds of silence.
     """
     died = course.back_off.deaths if runs_seconds < WELL_SECONDS else 0
     silent = int(silent_seconds) if silent_seconds >= SILENT_SECONDS else 0
@@ -113,15 +113,15 @@ def deaths_of(
 
 
 class Pulse:
-    """The time since a child's beat last changed, measured by repeated observations.
+    """Measures the time since a child's beat last changed, by repeated observations.
 
-    The time for a child's start does not count as silence. Clocks are not compared, because the
-    beat only has to change between two observations. So if the machine sleeps for a night, no
-    silence is counted.
+    The time for a child's start does not count as silence. The beat only has to change between two
+    observations, so the clocks of the two processes are not compared. If the machine sleeps for a
+    night, no silence is counted.
     """
 
     def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
-        """Starts the measurement with the present beat.
+        """Begins the measurement with the present beat.
 
         `look` returns the last beat. `clock` returns seconds that never move back, and that do not
         advance while the machine sleeps.
@@ -132,7 +132,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Observes the beat. Returns the seconds since the last observation of a changed beat."""
+        """Observes the beat. Returns the seconds since the last observed change of the beat."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -140,14 +140,14 @@ class Pulse:
 
 
 def is_starting(child: ChildProcess) -> bool:
-    """Returns True while a job starts. No spare is started at the same time."""
+    """Returns True if a job's process is still starting. No spare is started at the same time."""
     seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
     return child.ran_seconds < seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A process of a build's job, and records of the build at the start of the process."""
+    """A process of a build's job, and the build's last records when the process was started."""
 
     child: ChildProcess
     pulse: Pulse
@@ -157,7 +157,7 @@ class _Job:
 
 
 class Processes:
-    """All child processes that work on builds."""
+    """Starts, ends and observes all child processes that work on builds."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Processes:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Makes processes that do not run yet.
+        """Creates an object without child processes.
 
         `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
@@ -189,8 +189,8 @@ class Processes:
     ) -> None:
         """Reaps children that have exited, starts missing jobs, and ends jobs that are not wanted.
 
-        `wanted` are the builds that need a job. `serves` is True if any build serves. Otherwise a
-        catch-up runs at normal priority, because the catch-up delays no other job.
+        `wanted` are the builds that need a job. `serves` is True if any build serves. If no build
+        serves, a catch-up runs at normal priority, because it delays no live job.
         """
         moved = bootstrap_servers != self._bootstrap_servers
         self._bootstrap_servers = bootstrap_servers
@@ -227,10 +227,10 @@ class Processes:
 
     @property
     def is_calm(self) -> bool:
-        """Returns True if nothing waits for the start of a JVM.
+        """Returns True if no process waits for the start of a JVM.
 
-        This is so if a spare is warm, no job starts, and no build catches up, is aligned or is
-        verified.
+        This is the case if a spare is warm, no job is starting, and no build catches up, is aligned
+        or is verified.
         """
         return (
             self._spares.is_any_warm
@@ -252,7 +252,10 @@ class Processes:
         return frozenset(self._aligning)
 
     def job_runs(self, build: str) -> bool:
-        """Returns True while a process of the build's job exists, even of an earlier supervisor."""
+        """Returns True while a process of the build's job exists.
+
+        The process may be a child of an earlier supervisor.
+        """
         return build in self._jobs or is_held(
             self._store.local.path(f"{folder_of_build(build)}/lock")
         )
@@ -262,11 +265,11 @@ class Processes:
         return self._course_of(build).stopped
 
     def job_deaths(self, build: str) -> int:
-        """Returns the number of deaths in a row of the build's job."""
+        """Returns how many times in a row the build's job has died."""
         return self._course_of(build).back_off.deaths
 
     def deaths_of_job(self, build: str) -> Deaths | None:
-        """Returns the deaths in a row of the build's job, for display.
+        """Returns the number of deaths in a row of the build's job, and its silence, for display.
 
         Returns None if the job runs well.
         """
@@ -280,8 +283,8 @@ class Processes:
     def ensure_verifying(self, rollout: int) -> str | None:
         """Starts the verification of a rollout, unless it runs already.
 
-        Returns the reason if the verification has died too often to be started again, otherwise
-        None.
+        Returns None in both cases. If the verification has died too often to be started again,
+        returns the reason instead.
         """
         # A verification that has just ended is reaped before the journal, with its verdict, is
         # read.

@@ -1,7 +1,7 @@
 """The process of the HTTP server: `kappa serve`, or the child of a keeper (http_supervisor.py).
 
-The server runs in a separate process from the supervisor: whatever a request does to the server,
-rollouts continue. This module combines the routes of serving/http and replay/page in one
+The server runs in a separate process from the supervisor, so that rollouts continue even if a
+request crashes the server. This module combines the routes of serving/http and replay/page in one
 application. Run as a program, this module is the child of a keeper.
 """
 
@@ -65,7 +65,7 @@ def serve_alone(
 
     `listen` and `token` override the settings. `say` prints a message for the operator. Raises
     SettingsError if other machines could reach the server and no token is required. Raises Conflict
-    if the port is taken.
+    if another process uses the port.
     """
     accounts = _accounts_of(here, token)
     address = guarded_address(
@@ -84,7 +84,7 @@ def serve_alone(
 
 
 def _serve_kept(here: ProjectContext, host: str, listening: socket.socket) -> None:
-    """Serves at the socket of a keeper. The keeper's process is recorded as the server."""
+    """Serves at the socket of a keeper. The keeper's process is recorded as the server process."""
     accounts = _accounts_of(here, None)
     ensure_guarded(host, accounts.token, named=accounts.is_guarded)
     address = HttpAddress(host, listening.getsockname()[1])
@@ -163,7 +163,7 @@ def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:
 
 
 def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
-    """Returns the HTTP application for agents. Its processes end when `ending` closes."""
+    """Returns the HTTP application for agents. The application's processes end with `ending`."""
     from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
 
     return serve_over_http(ending.enter_context(open_desk(here)))
@@ -177,9 +177,9 @@ def _postgres_server(
     ending: ExitStack,
     say: Callable[[str], None],
 ) -> tuple[AbstractAsyncContextManager[None], ...]:
-    """Returns the Postgres server, ready to run, if the settings give its address.
+    """Returns the Postgres server, ready to run, or () if the settings do not give its address.
 
-    If the server cannot be made, a message says so, and HTTP is served anyway.
+    If the server cannot be created, a message reports the reason, and HTTP is served anyway.
     """
     wanted = here.settings.serve.postgres
     if not wanted.listen:

@@ -2,12 +2,12 @@
 
 The archiver, the courier and the collector are programs that receive the broker's address. If the
 address changes, these programs are ended and started again. The keeper of HTTP needs no broker. The
-check of maintained views runs once for each build that serves. Missing class archives are made
+check of maintained views runs once for each build that serves. Missing class archives are created
 once.
 
 If the supervisor is killed, the keeper of HTTP (replay/platform/http_supervisor.py) survives. The
 keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end the
-keeper. A `kappa serve` takes no lock.
+keeper. A server that `kappa serve` runs holds no lock.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Service:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Makes a service that does not run yet.
+        """Creates a service that does not run yet.
 
         `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
@@ -93,7 +93,7 @@ class Service:
         )
 
     def end(self) -> None:
-        """Ends the program. A later start continues the program's work."""
+        """Ends the program. When it is started again, it continues its work."""
         self._child.end()
 
 
@@ -133,7 +133,7 @@ class BrokerService(Service):
             )
 
     def _take_end(self, code: int) -> None:
-        """Counts the exit of a process as a death, whatever its exit code is."""
+        """Handles the exit of the program: it counts as a death, whatever the exit code is."""
         self._child.has_died(code)
 
     def _update_wanted(self) -> None:
@@ -161,7 +161,7 @@ class ArchiverService(BrokerService):
     _files: Mapping[Path, int] = {}
 
     def _take_end(self, code: int) -> None:
-        """Handles an exit: exit code 0 means that no topic is archived, any other code is a death.
+        """Handles an exit. Code 0 means that no topic is archived. Any other code is a death.
 
         After exit code 0, the archiver is not started until the project's files change.
         """
@@ -185,10 +185,11 @@ class ArchiverService(BrokerService):
 
 
 class CourierService(BrokerService):
-    """The program that runs sinks and alerts, if a build that serves has any.
+    """The program that runs sinks and alerts, if a build that serves declares any.
 
-    If the root may not send, the courier never runs. Once started, the courier keeps running: the
-    courier itself ends each sink and each alert.
+    If the root may not send, the courier never runs. Once started, the courier runs until the
+    platform ends, because the courier itself ends each sink and each alert that is no longer
+    needed.
     """
 
     what = "the courier"
@@ -210,7 +211,7 @@ class CourierService(BrokerService):
 class CollectorService(BrokerService):
     """The program that accepts events over the network, if `[collect]` names topics.
 
-    The collector also runs while the disk is full: events go to the broker, and the collector
+    The collector also runs while the disk is full, because it stores events in the broker. It
     refuses events that the broker cannot store.
     """
 
@@ -226,7 +227,7 @@ class CollectorService(BrokerService):
 
 
 class HttpService(Service):
-    """The child that keeps the HTTP server running, if `serve.listen` is set."""
+    """The keeper of HTTP, a child that keeps the HTTP server running, if `serve.listen` is set."""
 
     what = "the keeper of HTTP"
     log = "logs/http.log"
@@ -243,8 +244,8 @@ class HttpService(Service):
     def ensure_running(self) -> None:
         """Starts the keeper, unless it runs, is not wanted, or must still wait after a death.
 
-        First ends the keeper of an earlier supervisor, because its settings and code may be out of
-        date. Before that, takes over the socket of that keeper, so that connections wait instead of
+        The keeper of an earlier supervisor is ended first, because its settings and code may be out
+        of date. Before it is ended, its socket is taken over, so that connections wait instead of
         failing.
         """
         self._child.reap_death()
@@ -275,7 +276,7 @@ class HttpService(Service):
         ensure_no_keeper(self._store)
 
     def _close_handed(self, *, is_over: bool) -> None:
-        """Closes the socket that was handed over, if the new keeper has it or `is_over`."""
+        """Closes the handed-over socket if the new keeper has received it, or if `is_over`."""
         if self._handed is not None and (is_over or self._child.pid is not None):
             self._handed.close()
             self._handed = None
@@ -284,9 +285,9 @@ class HttpService(Service):
 class ViewCheckService(Service):
     """The child that checks the maintained views of serving builds, one build at a time.
 
-    A check begins after slices have kept the views for a while. A check right after a replay would
-    be useless: the views were computed whole then, and the verification has compared them. If the
-    child is ended, the next supervisor begins its check again.
+    The check of a build begins after slices have updated its views for a while. A check right after
+    a replay would be useless: the views were computed whole then, and the verification has compared
+    them. If the child is ended, the next supervisor begins its check again.
     """
 
     what = "the check of maintained views"
@@ -298,7 +299,7 @@ class ViewCheckService(Service):
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """Returns the first observed frontier number of each build that waits for its check."""
+        """Maps each build that waits for its check to its first observed frontier number."""
         return {}
 
     @cached_property
@@ -306,7 +307,7 @@ class ViewCheckService(Service):
         return set()
 
     def ensure_running(self, serving: Iterable[str]) -> None:
-        """Starts the check of a serving build whose views were kept by slices for 20 frontiers.
+        """Starts the check of a serving build once slices have updated its views over 20 frontiers.
 
         Does nothing while a check runs. Each build is checked once.
         """
@@ -340,11 +341,11 @@ class ViewCheckService(Service):
 
 
 class ClassArchiveService(Service):
-    """The child that makes the class archives that are missing in this installation.
+    """The child that creates the class archives that are missing in this installation.
 
     After `pip install` there are no class archives, and without them JVMs take twice as long to
-    start (kappa/base/java/class_archive.py). The child begins once nothing waits for the start of a
-    JVM. Each supervisor tries once.
+    start (kappa/base/java/class_archive.py). The child begins once no process waits for the start
+    of a JVM. Each supervisor tries once.
     """
 
     what = "the making of class archives"
@@ -357,7 +358,7 @@ class ClassArchiveService(Service):
     def ensure_made(self, *, is_calm: bool) -> None:
         """Starts the child if an archive is missing and the platform is calm.
 
-        `is_calm` is True if nothing waits for the start of a JVM.
+        `is_calm` is True if no process waits for the start of a JVM.
         """
         if (code := self._child.reap_exit_code()) is not None:
             self._say(ended_message(self._child.what, code))
@@ -373,10 +374,10 @@ class ClassArchiveService(Service):
 
 
 class Services:
-    """All services of a supervisor."""
+    """A supervisor's services: HTTP, archiver, courier, collector, view check, class archives."""
 
     def __init__(self, store: Store, settings: Settings, *, say: Callable[[str], None]) -> None:
-        """Makes services that do not run yet. `say` prints a message for the operator."""
+        """Creates services that do not run yet. `say` prints a message for the operator."""
         self.http = HttpService(store, settings, say=say)
         self._at_broker = tuple(
             kind(store, settings, say=say)
@@ -388,10 +389,10 @@ class Services:
     def ensure_running(
         self, bootstrap_servers: str, serving: Iterable[str], *, has_space: bool, is_calm: bool
     ) -> None:
-        """Starts all missing services, except for HTTP, which needs no broker.
+        """Starts each service that is wanted and not running, except HTTP, which needs no broker.
 
         `serving` are the builds that serve. If `has_space` is False, services that write much are
-        ended. `is_calm` is True if nothing waits for the start of a JVM.
+        ended. `is_calm` is True if no process waits for the start of a JVM.
         """
         for service in self._at_broker:
             service.ensure_running(bootstrap_servers, has_space=has_space)

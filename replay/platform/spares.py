@@ -1,9 +1,9 @@
 """The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
 
-There are `engine.spares` spares; a spare that is taken is replaced. The supervisor gives a job to a
-spare on the spare's standard input, even while Spark boots, because a new process would boot Spark
-later. A command connects to a spare at a Unix socket (kappa/engine/children/spare.py); then the
-socket is deleted.
+There are `engine.spares` spares; a spare that is taken is replaced. The supervisor writes a job's
+task to the standard input of a spare, even while the spare's Spark boots, because the Spark of a
+new process would be ready later. A command connects to a spare at a Unix socket
+(kappa/engine/children/spare.py); then the socket is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Spare:
-    """A spare: its process, the folder of its Spark, and the digest of the imported libraries."""
+    """A spare: its process, the folder of its Spark, and the digest of its imported libraries."""
 
     child: ChildProcess
     pid: int
@@ -43,18 +43,18 @@ class _Spare:
 
     @property
     def is_taken(self) -> bool:
-        """Returns True if a command has taken the spare."""
+        """Returns True if a command uses the spare, or has used it."""
         return taken_socket(self.folder.parent, self.pid).exists()
 
     def delete_leftovers(self) -> None:
-        """Deletes the folder of the spare, and the socket that a killed spare has left."""
+        """Deletes the folder of the spare, and any socket file of the spare."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for place in self.folder.parent.glob(f"{self.pid}[-.]*"):
             place.unlink(missing_ok=True)
 
 
 class Spares:
-    """All spares of a supervisor, including those that have been taken."""
+    """Starts and ends the spares of a supervisor, including spares that have been taken."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Spares:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Makes spares that do not run yet.
+        """Creates an object without spares. Deletes the folders of earlier spares.
 
         `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
@@ -84,8 +84,7 @@ class Spares:
     def ensure_ready(self) -> None:
         """Reaps spares that have exited, and starts a spare if one is missing.
 
-        Spares boot one after the other, because each boots more slowly if two boot at the same
-        time.
+        Spares boot one after the other, because two spares that boot at the same time are slower.
         """
         self._reap_spares()
         if (
@@ -97,11 +96,11 @@ class Spares:
 
     @property
     def is_any_warm(self) -> bool:
-        """Returns True if a spare with warm Spark is free."""
+        """Returns True if a spare whose Spark is warm is free."""
         return any(spare.is_warm for spare in self._free)
 
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:
-        """Gives a task to a spare, and returns the spare's process.
+        """Gives a task to a free spare, and returns the process of this spare.
 
         The process exits after the task. Returns None if no spare is free.
         """

@@ -1,8 +1,8 @@
-"""The start of the supervisor in the background, and the wait until it is ready.
+"""Starts the supervisor in the background, and waits until it is ready.
 
-A command waits for the imports of two processes, one after the other: its own and the supervisor's.
-So this module imports little of what the supervisor imports, because those imports take a second of
-CPU time.
+The user of a command waits for the imports of two processes, one after the other: the command and
+the supervisor. So this module does not import most of what the supervisor imports, because those
+imports take a second of CPU time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NAP_SECONDS = 0.05
 def fetch_jars(settings: Settings) -> Jars:
     """Fetches the jars that are missing on this machine, and returns all jars.
 
-    On a terminal, a bar shows the progress. If there is no Java, raises KappaError with the package
-    to install.
+    On a terminal, a bar shows the progress. Raises KappaError if there is no Java; the hint names
+    the package to install.
     """
     return ensure_jars(
         find_java(),
@@ -56,7 +56,7 @@ def ensure_detached(
 
     The supervisor runs in the background. While the supervisor starts, `on_progress` is called with
     the last line of the supervisor's log. Raises KappaError if the supervisor exits before it is
-    ready, Superseded if another host has taken the root over, and TimedOut after ten minutes.
+    ready, Superseded if another host has claimed the root, and TimedOut after ten minutes.
     """
     store = open_store(settings)
     ensure_no_copy(store)

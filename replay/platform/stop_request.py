@@ -1,4 +1,4 @@
-"""The signals that ask this process to end: SIGTERM, Ctrl-C, and a closed terminal."""
+"""Handles the signals that ask this process to end: SIGTERM, Ctrl-C, and a closed terminal."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any, Self
 
 
 class StopRequested(BaseException):
-    """An exception that a signal raises during a long wait.
+    """The exception that a signal raises to interrupt a long wait.
 
-    This is not an error. The class is not derived from Exception, so that no `except Exception`
+    It is not an error. The class is not derived from Exception, so that no `except Exception`
     catches it.
     """
 
 
 class StopRequest:
-    """The request to end this process, made by a signal. `requested` is True after the signal.
+    """A request to end this process, which a signal makes.
 
-    A signal interrupts the process only within `may_interrupt`.
+    `requested` is True after the signal. A signal interrupts the process only within
+    `may_interrupt`.
     """
 
     def __init__(self) -> None:
-        """Creates a request that no signal has made yet. Signals are handled only within `with`."""
+        """Creates a request. `requested` is False. Signals are handled only in the `with` block."""
         self.requested = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def may_interrupt(self) -> Iterator[None]:
-        """Lets a signal raise StopRequested within the block.
+        """Allows a signal to raise StopRequested within the block.
 
-        Raises StopRequested at once if a signal has come already.
+        Raises StopRequested at once if a signal has arrived already.
         """
         if self.requested:
             raise StopRequested

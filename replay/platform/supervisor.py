@@ -1,10 +1,10 @@
 """The supervisor: the process that `kappa up` runs.
 
 The supervisor owns the broker, the child processes and the loop. All its state is in the journal
-and the folders of the builds. So if the supervisor is killed, the next `kappa up` continues. The
-children end with the supervisor, however the supervisor ends; only the keeper of HTTP survives a
-kill of the supervisor. A lock ensures that a root has only one supervisor. Run as a program, this
-module is the supervisor in the background.
+and the folders of the builds. So if the supervisor is killed, the next `kappa up` continues.
+However the supervisor ends, its children end too; only the keeper of HTTP survives a kill of the
+supervisor. A lock ensures that a root has only one supervisor. Run as a program, this module is the
+supervisor in the background.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _DOWN_SECONDS = 90.0
 def run_platform(settings: Settings, *, take_over: bool = False) -> None:
     """Runs the platform in this process until the process is asked to end.
 
-    Raises Conflict if a supervisor is up, or if another host has claimed the root and `take_over`
-    is False. Raises KappaError if the platform cannot start: there is no Java, there is no broker,
-    or the journal is damaged.
+    Raises Conflict if a supervisor is up, and Superseded if another host has claimed the root and
+    `take_over` is False. Raises KappaError if the platform cannot start, for example because there
+    is no Java, there is no broker, or the journal is damaged.
     """
     with named_errors():
         store = open_store(settings)

@@ -4,16 +4,16 @@ The journal decides everything: the state of all rollouts is a fold of the journ
 package runs no job. It reads no records of topics, except the samples of a plan. Read its modules
 in this order:
 
-    rollout              a rollout, its phases, and the only table of legal transitions
+    rollout              a rollout, its phases, and the table of all legal transitions
     state                all builds and rollouts after one record of the journal
     move                 one move of one rollout, and moves of rollouts that are approved together
-    fold                 from records to the state
+    fold                 folds journal records into the state
     current_state        the current state of a root
     step                 the facts that the controller sees at one tick, and the chosen step
-    promote              the promote: hold, acknowledge, reach, serve
+    promote              the steps of a promote: hold, acknowledge, reach, serve
     rollout_numbers      the numbers of rollouts that people type
     history              rollouts and proofs, oldest first
-    generation           everything about one generation
+    generation           all facts about one generation
     libraries            packages of this environment, and their changes since a birth
     supervisor_report    the supervisor's report: waits, rates and deaths
 
@@ -28,7 +28,7 @@ From an approved plan to the builds that the plan creates:
 Requests of an operator. Each request appends one record, or raises an error with the reason:
 
     operator_requests    undo, promote, verify again, abandon, pause, resume
-    pipeline_retirement  retire a pipeline: the tables that leave, their readers, and the request
+    pipeline_retirement  retires a pipeline, and previews the affected tables and readers
 
 The deletion of builds and files that are no longer needed. Files are deleted by list, never by age,
 and a file that a reader has pinned is never deleted (law 11):

@@ -23,8 +23,8 @@ def current_state(store: Store) -> State:
 def readable_state(store: Store) -> tuple[State, Damaged | None]:
     """Returns the state after the last readable record, and the error of a damaged next record.
 
-    The error is None if all records are readable. Use this state only for display: it lacks the
-    decisions of the damaged record and of later records.
+    The error is None if all records are readable. Use this state only for display: the damaged
+    record and all later records, with the decisions in them, are missing from the state.
     """
     try:
         return current_state(store), None

@@ -1,6 +1,6 @@
-"""The fold of the journal's records into the state of all rollouts. Pure.
+"""Folds the journal's records into the state of all rollouts. Pure.
 
-This module neither reads nor writes; promote.py, verify.py and controller.py do. If several
+This module does no I/O; promote.py, verify.py and controller.py read and append records. If several
 processes append records, the order of the journal decides which request was first. An illegal
 transition raises an error, and the state remains unchanged.
 """

@@ -1,15 +1,16 @@
 """Finds and deletes garbage: files and folders that are no longer needed.
 
-A record in the journal retires a build. Then the build's job ends. Once no lease is on the build's
-data, the data are deleted. A reader that tries to pin the build later finds a newer Served record
-in the journal and starts over (law 11). The birth certificate is not deleted, because the history
+A record in the journal retires a build. Then the build's job ends. The build's data are deleted
+once no lease pins them. A reader that tries to pin the build later finds a newer Served record in
+the journal, and starts over (law 11). The birth certificate is not deleted, because the history
 refers to it.
 
 `kappa gc` examines the whole root and this host. A dry run finds the same garbage and deletes
-nothing. A build whose job runs is skipped: its job holds the lock, and deletes the build's garbage
-itself. For any other build, `kappa gc` follows the order of the job (law 11): lock, floor, kept
-frontiers past their time, leases, and then files by list. Afterwards, something refers to each file
-that is left in the root. See also kappa/engine/write/maintenance.py.
+nothing. A build whose job runs is skipped, because the job holds the lock, and deletes the build's
+garbage itself. For any other build, `kappa gc` follows the order of the job (law 11): it acquires
+the lock, raises the floor, deletes expired kept frontiers, reads the leases, and then deletes files
+by list. Afterwards, each file that is left in the root is needed. See also
+kappa/engine/write/maintenance.py.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _PUT_INTO = ("journal", "builds", "leases", "run", "cache")
 
 
 class GarbageKind(StrEnum):
-    """A kind of garbage."""
+    """The kind of garbage, which determines how the garbage is found."""
 
     RETIRED = "retired build"
     ORPHAN = "build that was never staged"
@@ -98,12 +99,15 @@ class Garbage:
 
     @property
     def count(self) -> int:
-        """Returns the number of files, or the number of folders if there are no files."""
+        """Returns the number of files. If there are no files, returns the number of folders."""
         return len(self.files) or len(self.folders)
 
 
 def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry]) -> Garbage:
-    """Creates a Garbage from the files and folders in `entries`. `build` may be None."""
+    """Creates a Garbage from the files and folders in `entries`.
+
+    `build` is None if the entries belong to no build.
+    """
     found = list(entries)
     files = sorted(each.address for each in found if not each.is_folder)
     folders = (each.address for each in found if each.is_folder)
@@ -117,7 +121,7 @@ def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry
 
 
 def emptied_folders(build: str, below: Iterable[FileEntry], doomed: Iterable[Garbage]) -> Garbage:
-    """Returns the folders that will contain no file after the `doomed` garbage is deleted.
+    """Returns the folders that will contain no files after the `doomed` garbage is deleted.
 
     `below` are all files and folders of the build.
     """
@@ -152,7 +156,7 @@ def ensure_data_deleted(store: Store, build: str, *, now: float) -> bool:
 def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Deletes the folders of builds that were never staged, and returns the ids of these builds.
 
-    The folder of a build is kept if anything in it is younger than an hour. `staged` are the builds
+    The folder of a build is kept if any file in it is younger than an hour. `staged` are the builds
     that the journal names. `now` is in seconds since 1970.
     """
     deleted = []
@@ -167,7 +171,7 @@ def ensure_orphans_deleted(store: Store, staged: frozenset[str], *, now: float) 
 def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tuple[str, ...]:
     """Returns the builds that have a folder in the root or on this host but were never staged.
 
-    A build is omitted if anything in its folder is younger than an hour. Clocks can jump, so the
+    A build is omitted if any file in its folder is younger than an hour. Clocks can jump, so the
     age alone is not reliable. But a process that stages a build holds the build's lock until the
     record is appended. So check again under the lock (`_was_never_staged`) before you delete.
     """
@@ -183,14 +187,15 @@ def _orphaned_builds(store: Store, staged: frozenset[str], *, now: float) -> tup
 
 
 def _was_never_staged(store: Store, build: str) -> bool:
-    """Returns True if no record in the journal names the build at this time."""
+    """Returns True if no journal record names the build at present."""
     return build not in current_state(store).versions
 
 
 def _entries_of(store: Store, build: str) -> Iterator[FileEntry]:
     """Yields all files and folders of a build: first those on this host, then those in the root.
 
-    Because of this order, the next search finds a build whose deletion was interrupted.
+    The files are deleted in this order. So if a deletion is interrupted, the folder in the root
+    still exists, and the next search finds the build.
     """
     for place in _build_folders(store, build):
         yield from entries_at(place)
@@ -199,7 +204,7 @@ def _entries_of(store: Store, build: str) -> Iterator[FileEntry]:
 def data_of(store: Store, build: str) -> Iterator[FileEntry]:
     """Yields the files and folders of a build that are deleted when the build is retired.
 
-    These are all except the birth certificate and the lock.
+    The birth certificate and the lock are not among them.
     """
     for place in _build_folders(store, build):
         for each in entries_at(place):
@@ -233,42 +238,42 @@ def _delete_entries(entries: Iterable[FileEntry]) -> None:
 
 
 class CollectionEffects(Protocol):
-    """The operations by which a garbage collection differs from a dry run."""
+    """The operations of a garbage collection that a dry run replaces with harmless ones."""
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Returns a context in which no job of the build runs. Raises Conflict if a job runs."""
+        """Returns a context in which no job of the build can run. Raises Conflict if one runs."""
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Releases the frontiers before number `newest`, and the kept frontiers past their time.
+        """Releases the frontiers before number `newest`, and the kept frontiers that have expired.
 
-        Call this before the leases are listed (law 11).
+        Call this method before the leases are listed (law 11).
         """
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the files and folders of `find`."""
+        """Deletes the files and the folders that `find` lists."""
 
 
 class DryRunEffects:
-    """The operations of a dry run, which change nothing."""
+    """The operations of a dry run. None of them changes the root."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Raises Conflict if a job of the build runs. Acquires no lock."""
+        """Raises Conflict if a job of the build runs. Does not acquire the lock."""
         if is_held(self._store.local.path(f"{folder_of_build(build)}/lock")):
             raise Conflict(f"the job of build {build} runs")
         return nullcontext()
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Changes nothing."""
+        """Does nothing: a dry run releases no frontiers."""
 
     def delete(self, find: Garbage) -> None:
-        """Deletes nothing."""
+        """Does nothing: a dry run deletes no files."""
 
 
 class DeletingEffects:
-    """The operations of a garbage collection, which change the root and delete files."""
+    """The operations of a real garbage collection: they change the root and delete files."""
 
     def __init__(self, store: Store, keep_seconds: float, now: float) -> None:
         self._store = store
@@ -280,17 +285,17 @@ class DeletingEffects:
         return lock_of(self._store, f"{folder_of_build(build)}/lock", what=f"build {build}")
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
-        """Writes `newest` as the floor, and deletes kept frontiers that are past their time.
+        """Writes `newest` as the floor, and deletes kept frontiers that have expired.
 
-        Before that, the file sums in the frontiers are joined, so that no sum is lost when its
-        frontier is deleted.
+        Before that, the file sums in the frontiers are joined into one record, so that no sum is
+        lost when its frontier is deleted.
         """
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the files of `find`, and then those of its folders that are empty by then."""
+        """Deletes the files in `find`, and then the folders in `find` that are empty by then."""
         for part in deletion_parts(find.files):
             failpoint("gc.before_delete")
             delete_files(part)
@@ -313,10 +318,10 @@ def collect_garbage(
 ) -> tuple[Garbage, ...]:
     """Deletes everything in the root that is no longer needed, and returns what was deleted.
 
-    The result also has an entry for each build that was skipped. `now` is in seconds since 1970.
-    `keep_seconds` is how long frontiers are kept. `temp` is the folder in which commands create
-    their own temporary folders. `on_build` is called before each build with the build's number and
-    the number of builds. Raises Copied if the root is a copy.
+    The result also contains an entry for each build that was skipped. `now` is in seconds since
+    1970. `keep_seconds` is how long frontiers are kept. `temp` is the folder in which commands
+    create their own temporary folders. `on_build` is called before each build with the build's
+    number and the number of builds. Raises Copied if the root is a copy.
     """
     ensure_no_copy(store)
     return tuple(
@@ -339,9 +344,9 @@ def find_garbage(
     temp: str = "tmp",
     on_build: OnBuild = lambda _number, _of: None,
 ) -> tuple[Garbage, ...]:
-    """Returns the garbage that `collect_garbage` would delete, and changes nothing.
+    """Returns the garbage that `collect_garbage` would delete, without deleting it.
 
-    The search and the parameters are those of `collect_garbage`.
+    The search and the parameters are the same as in `collect_garbage`.
     """
     effects = DryRunEffects(store)
     return tuple(
@@ -452,7 +457,7 @@ def _garbage_of_build(
 
 
 def _passed_frontiers(store: Store, build: str, newest: Frontier | None) -> Iterator[str]:
-    """Yields the addresses of the frontiers that are older than `newest`."""
+    """Yields the addresses of the frontier records with lower numbers than `newest`."""
     if newest is not None:
         records = frontier_records(store, build)
         numbers = (number for number in records.numbers() if number < newest.number)
@@ -469,8 +474,8 @@ def _unneeded_files(
 ) -> Iterator[str]:
     """Yields the files of a build's tables that no frontier and no lease needs.
 
-    A dead job may have made commits after the newest frontier. Their files count as unneeded,
-    because the build's next job would revert these commits.
+    A dead job may have made commits after the newest frontier. The files of these commits count as
+    unneeded, because the build's next job would revert the commits.
     """
     versions = [frontier.versions for frontier in frontiers] + [
         lease.pins[birth.build].versions for lease in leases if birth.build in lease.pins
@@ -488,7 +493,7 @@ def _unneeded_files(
 
 
 def _described_pipelines(store: Store, state: State, now: float) -> Iterator[FileEntry]:
-    """Yields the cached descriptions of pipelines that no build needs and are over an hour old."""
+    """Yields the cached pipeline descriptions that are over an hour old and that no build needs."""
     births = [read_birth(store, build) for build in state.wanted_builds()]
     wanted = {name for each in births for name in (each.version, born_rows_version(each))}
     for each in entries_at(store.address(_DESCRIBED)):
@@ -513,7 +518,7 @@ def _by_address(entries: Iterable[FileEntry]) -> dict[str, FileEntry]:
 def _existing_entries(
     there: Mapping[str, FileEntry], addresses: Iterable[str]
 ) -> Iterator[FileEntry]:
-    """Returns the entries of these addresses. Addresses that have no entry are skipped."""
+    """Returns the entries of the given addresses. Addresses without an entry are skipped."""
     return (there[each] for each in addresses if each in there)
 
 

@@ -1,4 +1,4 @@
-"""One generation in full: its operator, time, reason, code and receipts.
+"""Collects all facts about one generation: operator, time, reason, code and receipts.
 
 All functions are pure, except `code_of`.
 """
@@ -29,7 +29,7 @@ from kappa.state.store import Store
 class BuildCode:
     """The code of a build: the address of its folder, and the hash of its files.
 
-    `there` is True if the folder still has files.
+    `there` is True if the folder still contains files.
     """
 
     folder: str
@@ -42,9 +42,9 @@ class GenerationDetails:
     """A generation: its record, the rollouts that it switched, and the builds that it serves.
 
     If the generation only retired a pipeline, `switched` is empty. `births` and `codes` have an
-    entry per build in the serving map. `sent` maps the id of a rollout to a line per outlet about
-    the changes that were sent at the switch. `previous` is the serving map of the generation
-    before.
+    entry per build in the serving map. `sent` maps the id of a rollout to lines about the changes
+    that were sent at the switch, one line per outlet. `previous` is the serving map of the
+    generation before.
     """
 
     record: JournalRecord
@@ -103,7 +103,7 @@ def generation_details(
 
 
 def code_of(store: Store, birth: Birth) -> BuildCode:
-    """Returns the folder of a build's code, its recorded hash, and whether it still has files."""
+    """Returns the folder and hash of a build's code, and whether the folder still has files."""
     code = f"{folder_of_build(birth.build)}/code"
     return BuildCode(store.address(code), birth.code_sha256, bool(store.names(code)))
 
@@ -111,8 +111,8 @@ def code_of(store: Store, birth: Birth) -> BuildCode:
 def show_listing(found: GenerationDetails) -> Listing:
     """Returns a listing of offsets with a row per switched pipeline and partition.
 
-    A row has three offsets: where the build began to read, and what readers saw before and after
-    the switch.
+    Each row contains three offsets: where the build began to read, what readers saw before the
+    switch, and what readers saw after the switch.
     """
     rows = (
         row
@@ -136,7 +136,7 @@ def _offset_rows(receipt: Receipt, origin: Offsets) -> Iterator[tuple[Any, ...]]
 
 
 def show_text(found: GenerationDetails) -> str:
-    """Formats the generation for display, with one fact per line. Offsets are not included."""
+    """Formats a generation for display, with one fact per line. Offsets are not included."""
     lines = [
         (
             f"generation {found.served.generation}, served {time_text(found.record.at)} by "
@@ -161,7 +161,7 @@ def show_text(found: GenerationDetails) -> str:
 
 
 def retired_text(retired: PipelineRetired) -> str:
-    """Formats a retirement as a line: pipeline, tables, build, and the length of the soak."""
+    """Formats a retirement as one line: pipeline, tables, build, and the length of the soak."""
     return (
         f"pipeline {retired.pipeline} was retired: {', '.join(retired.names)} left with build "
         f"{retired.build}, which was kept for {duration(retired.kept_seconds)}"
@@ -169,9 +169,9 @@ def retired_text(retired: PipelineRetired) -> str:
 
 
 def show_document(found: GenerationDetails) -> dict[str, Any]:
-    """Returns all facts about the generation as a JSON document.
+    """Returns all facts about a generation as a JSON document.
 
-    `record` is the journal's record, unchanged.
+    The field `record` is the journal's record, unchanged.
     """
     return {
         "generation": found.served.generation,

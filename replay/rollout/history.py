@@ -1,4 +1,4 @@
-"""The history: every rollout with its receipt, and every proof, retirement and pause. Pure."""
+"""Lists every rollout with its receipt, and every proof, retirement and pause. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RolloutEntry:
 
     @property
     def generation(self) -> int | None:
-        """Returns the generation that the rollout made, or None if the rollout has not served."""
+        """Returns the generation that began with this rollout, or None if it has not served."""
         return None if self._event is None else self._event.generation
 
     @property
@@ -62,7 +62,7 @@ def ensure_known(state: State, pipeline: str) -> None:
 
 
 def generation_meant(state: State, generation: int | None, rollout: int | None) -> int:
-    """Returns the number of a generation, which is given directly or by the rollout that made it.
+    """Returns the number of a generation that is given by its number or by one of its rollouts.
 
     `generation` and `rollout` are numbers. Raises UsageError unless exactly one of them is given,
     or if the rollout has not served.

@@ -1,15 +1,15 @@
-"""A test of the law of slices on a sample of the log, before a version is replayed.
+"""Tests the law of slices on a sample of the log, before a version is replayed.
 
 The law says that the rows do not depend on how the log is cut into slices. If code breaks the law,
-its live tables have other rows than a replay would give, and no verification at one frontier would
-find the difference. The sample contains records from the beginning, the middle and the end of each
-topic. A child process runs the test (kappa/engine/children/law_program.py). If the replay has large
-slices, large slices are tested too.
+the rows of its live tables differ from the rows that a replay would compute, and no verification at
+one frontier would find the difference. The sample contains records from the beginning, the middle
+and the end of each topic. A child process runs the test (kappa/engine/children/law_program.py). If
+the replay has large slices, large slices are tested too.
 
 `cache/law/<version>.json` records on how many records a version was tested. A version is tested
 once, and again only if a larger sample is available by then. The test takes at most
-`verify.law_seconds`. Each pipeline has a share of that time; when its share is used up, its test is
-stopped. A test that did not finish is repeated at the next deploy.
+`verify.law_seconds`. Each pipeline gets a share of that time; when the share is used up, the test
+of the pipeline is stopped. A test that did not finish is repeated at the next deploy.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def ensure_lawful(
 ) -> None:
     """Raises VerificationFailed if the rows of a replayed pipeline depend on how slices are cut.
 
-    A pipeline whose nondeterministic code the operator has accepted cannot satisfy the law, and is
-    not tested. `show` is called at the beginning of each slow step with its description. `say` is
-    called with a line about how much was tested.
+    A pipeline is not tested if the operator has accepted nondeterministic code in it, because such
+    a pipeline cannot satisfy the law. `show` is called at the beginning of each slow step with its
+    description. `say` is called with a line about how much was tested.
     """
     steps = {
         step.pipeline: step
@@ -145,8 +145,8 @@ def ensure_lawful(
 class _Budget:
     """The time that is left for the test. Each pipeline gets a share when its own test begins.
 
-    Time that a pipeline does not use is divided among the later pipelines. The start of Spark does
-    not count.
+    Time that a pipeline does not use is divided among the later pipelines. The time in which Spark
+    starts does not count.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -171,14 +171,14 @@ class _Budget:
 
 
 def _is_large(settings: Settings, step: PlanStep) -> bool:
-    """Returns True if the replay has slices that are so large that only Spark computes them."""
+    """Returns True if the replay has slices that are too large to be computed without Spark."""
     return step.records > settings.engine.short_records
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
     """Returns the number of records on which this version has already been tested.
 
-    With `large`, returns 0 if large slices were not tested.
+    With `large`, returns 0 unless large slices were tested too.
     """
     kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0
@@ -187,7 +187,7 @@ def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
 def _sample_records(log: SampledLog, step: PlanStep, at_most: int) -> Iterator[Record]:
     """Yields records from the beginning, middle and end of each partition, in order of offsets.
 
-    From each topic, at most 4 MiB of keys and values are read.
+    From each topic, at most 4 MiB of keys and values are included.
     """
     for topic in () if step.declared is None else step.declared.pipeline.topics:
         taken = 0

@@ -1,8 +1,8 @@
-"""The packages of this environment, as a birth certificate records them, and later changes.
+"""Lists the packages of this environment, and compares them with those at a build's birth.
 
-A plan names the packages that changed since the birth of a build. A changed library is reported,
-but does not change a version by itself (law 14): only a replay would show whether the library
-changes rows.
+A birth certificate records the packages. A plan names the packages that changed since the birth of
+a build. A changed library is reported, but does not change a version by itself (law 14): only a
+replay would show whether the library changes rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[
     """Returns the packages that changed since a birth, such as `duckdb 1.5.4 to 1.5.5`.
 
     `born` and `now` map packages to versions. A package that was not installed at the birth is
-    omitted, because it has computed no row. Build and test tools are omitted too. Returns () if
-    `born` or `now` is empty.
+    omitted, because the build's rows were computed without it. Build and test tools are omitted
+    too. Returns () if `born` or `now` is empty.
     """
     if not born or not now:
         return ()

@@ -1,10 +1,10 @@
-"""Moves of one rollout, or of all rollouts of a group, by the table of transitions. Pure.
+"""Moves one rollout, or all rollouts of a group, according to the table of transitions. Pure.
 
 fold.py uses these functions. If a record cannot follow the current state, a function raises
 IllegalTransition and changes nothing.
 
 All rollouts of a group switch in one record, or none of them switches. So if a record removes one
-rollout from the group, the yes to the other rollouts is withdrawn.
+rollout from the group, the approval of the other rollouts is withdrawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kappa.state.journal.journal import JournalRecord
 
 
 def rollout_in(state: State, record: JournalRecord, id_: int) -> Rollout:
-    """Returns the rollout whose id is `id_`, which `record` names.
+    """Returns the rollout whose id is `id_`. `record` is the journal record that names the id.
 
     Raises IllegalTransition if no rollout has this id.
     """
@@ -53,7 +53,7 @@ def move_rollout(
 
 
 def with_rollout(state: State, rollout: Rollout) -> State:
-    """Returns the state in which this rollout replaces the rollout with the same id."""
+    """Replaces the rollout with the same id by `rollout`, and returns the new state."""
     return replace(
         state,
         rollouts=tuple(rollout if each.id == rollout.id else each for each in state.rollouts),
@@ -61,7 +61,7 @@ def with_rollout(state: State, rollout: Rollout) -> State:
 
 
 def with_reason(given: tuple[str, ...], record: JournalRecord) -> tuple[str, ...]:
-    """Returns the reasons given so far, with the reason of `record` appended if it has one."""
+    """Returns the reasons given so far, plus the reason of `record` if the record has one."""
     return (*given, record.reason) if record.reason else given
 
 
@@ -74,7 +74,7 @@ def require_condition(record: JournalRecord, holds: bool, otherwise: str) -> Non
 
 
 def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -> State:
-    """Returns the state after a yes to one rollout, or to several as a group."""
+    """Returns the state after the approval of one rollout, or of several rollouts as a group."""
     group = (event.rollout, *event.together) if event.together else ()
     require_condition(record, len(set(group)) == len(group), "it names a rollout twice")
     for each in group or (event.rollout,):
@@ -102,8 +102,8 @@ def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -
 def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
     """Returns the state after the end of a hold. All holds of a group end together.
 
-    The rollouts of a group are tried again together. So all of them get the same number of
-    attempts.
+    The rollouts of a group are tried again together, so all of them get the same number of
+    attempts. `reason` is recorded in each rollout.
     """
     members = [rollout_in(state, record, each) for each in rollout.group or (rollout.id,)]
     attempts = max(member.attempts for member in members)
@@ -124,10 +124,11 @@ def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state in which the other rollouts of a group have lost their yes.
+    """Returns the state in which the other rollouts of a group are no longer approved.
 
-    The rollout `id_` leaves the group, and the yes was given to the whole group. So the other
-    rollouts wait for a new yes, and have no hold. `why` completes the reason that they record.
+    The rollout `id_` leaves the group, and the approval was given to the whole group. So the other
+    rollouts have no hold, and wait for a new approval. `why` completes the reason that is recorded
+    in these rollouts.
     """
     left = rollout_in(state, record, id_)
     reason = (
@@ -142,7 +143,7 @@ def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> Stat
 
 
 def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
-    """Returns the state in which a rollout, or all rollouts of its group, have failed."""
+    """Returns the state after the failure of a rollout, or of all rollouts of its group."""
     rollout = rollout_in(state, record, event.rollout)
     require_condition(
         record,
@@ -159,7 +160,7 @@ def fail_rollouts(state: State, record: JournalRecord, event: Failed) -> State:
 
 
 def switch_rollouts(state: State, record: JournalRecord, event: Served) -> State:
-    """Returns the state in which a rollout, or all rollouts of a group, have begun to serve."""
+    """Returns the state after the switch to a rollout, or to all rollouts of a group."""
     require_condition(
         record,
         event.generation == state.generation + 1,

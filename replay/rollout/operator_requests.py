@@ -3,11 +3,11 @@
 Each request appends a record to the journal. A request is decided on the journal's current state,
 and the record is appended with exactly the next number. If another record has that number by then,
 the journal is read again. Then the request is decided again on the new state, or refused with the
-name of the operator who was first. The controller acts on the records
+name of the operator whose request was first. The controller acts on the records
 (replay/platform/controller.py).
 
-A request names a rollout or a build, never "the current build of this pipeline". So a yes to a
-rollout that has ended meanwhile raises Conflict. If the argument for a pipeline consists only of
+A request names a rollout or a build, never "the current build of this pipeline". So the approval of
+a rollout that has ended meanwhile raises Conflict. If the argument for a pipeline consists only of
 digits, it is the number of a rollout.
 """
 
@@ -52,9 +52,8 @@ def ask_undo(
 
     Returns the record; its number is the id of the new rollout. `reason` is the operator's reason.
     `seen` is the state that the operator has seen, by default the current state. Raises the errors
-    of `undo_target`. Raises Conflict if another build serves by now, or if a rollout of the
-    pipeline has not ended. Raises UsageError if another pipeline now serves a table of the same
-    name.
+    of `undo_target`. Raises Conflict if another build serves by now, or if the pipeline has an
+    active rollout. Raises UsageError if another pipeline now serves a table of the same name.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -130,11 +129,12 @@ def abandon_rollout(
     reason: str = "",
     seen: int | None = None,
 ) -> JournalRecord:
-    """Abandons the active rollout of a pipeline, or the only active rollout; returns the record.
+    """Abandons the active rollout of a pipeline, and returns the record.
 
-    `seen` is the id of the rollout that the operator has seen, by default the active rollout.
-    `reason` is the operator's reason. Raises UsageError if no rollout is active, or if several are
-    active and no pipeline is named. Raises Conflict if the rollout has ended meanwhile.
+    If `pipeline` is None, the only active rollout is abandoned. `seen` is the id of the rollout
+    that the operator has seen, by default the active rollout. `reason` is the operator's reason.
+    Raises UsageError if no rollout is active, or if several are active and no pipeline is named.
+    Raises Conflict if the rollout has ended meanwhile.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -147,13 +147,13 @@ def abandon_rollout(
 def ask_promote(
     store: Store, *pipelines: str, seen: Sequence[int] = (), reason: str = ""
 ) -> JournalRecord:
-    """Records a yes to one verified candidate, or to several together; returns the record.
+    """Approves one verified candidate, or several together, and returns the record.
 
-    Candidates that are named together begin to serve in one generation, or none of them does.
+    Candidates that are approved together begin to serve in one generation, or none of them does.
     `pipelines` may be empty if only one rollout is active. `seen` are the ids of the rollouts that
     the operator has seen, by default the rollouts of the pipelines. Raises UsageError if no rollout
     is active, or if several are active and no pipeline is named. Raises Conflict, and appends
-    nothing, if a rollout does not wait for a yes.
+    nothing, if a rollout does not wait for an approval.
     """
 
     def decide(looked: State, state: State) -> Event:
@@ -165,10 +165,10 @@ def ask_promote(
 
 
 def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
-    """Returns the rollouts of these pipelines, each of which waits for a yes. Pure.
+    """Returns the rollouts of these pipelines. Each of the rollouts waits for an approval. Pure.
 
-    A rollout that is named twice is returned once. Raises the errors of `ask_promote`, also if one
-    of the rollouts does not wait for a yes.
+    A rollout that is named twice is returned once. Raises the errors of `ask_promote`, including
+    the Conflict if one of the rollouts does not wait for an approval.
     """
     if not pipelines and len(state.active_rollouts) > 1:
         names = sorted(rollout.pipeline for rollout in state.active_rollouts)
@@ -189,7 +189,7 @@ def ready_rollouts(state: State, *pipelines: str) -> tuple[Rollout, ...]:
 def ask_verify(
     store: Store, pipeline: str | None, *, seen: int | None = None, reason: str = ""
 ) -> JournalRecord:
-    """Requests another verification of a ready candidate; returns the record.
+    """Requests another verification of a ready candidate, and returns the record.
 
     The verification uses a new alignment. `seen` is the id of the rollout that the operator has
     seen, by default the rollout of the pipeline. Raises the errors of `ask_promote`.
@@ -205,15 +205,16 @@ def ask_verify(
 
 
 def ready_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active rollout, if it waits for a yes.
+    """Returns the active rollout of a pipeline, which must wait for an approval.
 
-    Raises the errors of `ask_promote`. `verb` is the name of the command, for the hint of an error.
+    If `pipeline` is None, returns the only active rollout. Raises the errors of `ask_promote`.
+    `verb` is the name of the command, for the hint of an error.
     """
     return _ensure_waiting(state, active_rollout(state, pipeline, verb))
 
 
 def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
-    """Returns the active rollout of a pipeline, or the only active rollout.
+    """Returns the active rollout of a pipeline, or the only active rollout if `pipeline` is None.
 
     `verb` is the name of the command, for the hint of an error. Raises UsageError if no rollout is
     active, or if several are active and no pipeline is named. Raises Conflict if a rollout that is
@@ -243,7 +244,7 @@ def active_rollout(state: State, pipeline: str | None, verb: str) -> Rollout:
 def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
     """Returns the rollout with an id. Raises Conflict if the rollout has ended. Pure.
 
-    With `ready`, also raises Conflict if the rollout does not wait for a yes.
+    With `ready`, also raises Conflict if the rollout does not wait for an approval.
     """
     rollout = state.rollout(id_)
     if ready:
@@ -256,9 +257,10 @@ def seen_rollout(state: State, id_: int, *, ready: bool = False) -> Rollout:
 def awaited_rollout(state: State, pipeline: str | None) -> Rollout:
     """Returns the rollout for which a command waits.
 
-    If `pipeline` is the number of a rollout, this is exactly that rollout. Otherwise it is the
-    active rollout of the pipeline, or the only active rollout. If none is active, it is the last
-    rollout, because a rollout may be over before the command begins to wait.
+    If `pipeline` is the number of a rollout, this rollout is returned. Otherwise, the active
+    rollout of the pipeline is returned, or, if `pipeline` is None, the only active rollout. If none
+    is active, the last rollout is returned, because a rollout may be over before the command begins
+    to wait.
     """
     named = rollout_named(state, pipeline)
     if named is not None:
@@ -288,10 +290,10 @@ def append_decided(
 ) -> JournalRecord | None:
     """Appends the event that `decide` returns for the state seen and for the current state.
 
-    The record has the operator's `reason`. `seen` is the state that the operator has seen, by
-    default the state that is read first. If another record takes the number, `decide` is called
-    again. If `decide` returns None, the request is already fulfilled: the function returns None,
-    and appends nothing.
+    The record contains the operator's `reason`. `seen` is the state that the operator has seen, by
+    default the first state that this function reads. If another process appends a record with the
+    same number first, `decide` is called again. If `decide` returns None, the request is already
+    fulfilled: the function returns None, and appends nothing.
     """
     journal = Journal(store)
     while True:
@@ -328,7 +330,7 @@ def _only_pipeline(asked: str | None, there: tuple[str, ...], *, none: str, verb
 def ask_pause(store: Store, pipeline: str, *, reason: str = "") -> JournalRecord | None:
     """Pauses a pipeline. Returns the record, or None if the pipeline is paused already.
 
-    Raises UsageError if the pipeline does not serve, and Conflict if a rollout of it has not ended.
+    Raises UsageError if the pipeline does not serve, and Conflict if it has an active rollout.
     """
 
     def decide(_: State, state: State) -> Paused | None:
@@ -394,7 +396,8 @@ def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
     """Returns the error for a request that is too late, because the rollout has changed since.
 
-    The message names the operator whose request was first, and the hint says what to do now.
+    The message names the operator whose request was first, and the hint names the possible
+    commands.
     """
     name, it, first = (
         rollout.pipeline,
@@ -448,8 +451,8 @@ def _refuse_shared_names(
     """Raises UsageError if a kept build has a table whose name another pipeline uses by now.
 
     Both the serving builds and the builds of active rollouts count as uses of a name. Two tables of
-    the same name cannot both be served. This happens if the pipeline was retired and another
-    pipeline took the name.
+    the same name cannot both be served. The error occurs if the pipeline was retired and another
+    pipeline then declared a table with that name.
     """
     others = {
         **state.serving,
@@ -469,7 +472,7 @@ def _refuse_shared_names(
 
 
 def refuse_underway(state: State, pipeline: str) -> None:
-    """Raises Conflict if a rollout of the pipeline has not ended."""
+    """Raises Conflict if the pipeline has an active rollout."""
     active = state.active(pipeline)
     if active is not None:
         raise Conflict(
@@ -484,8 +487,8 @@ def refuse_switched(
 ) -> None:
     """Raises Conflict if `serving` no longer serves the pipeline, or `build` is no longer kept.
 
-    `serving` is the build that the operator has seen, or None for a retired pipeline. `build` is
-    the build to switch to, or None for a request to retire.
+    `serving` is the build that the operator has seen, or None if the operator has seen a retired
+    pipeline. `build` is the build to switch to, or None for a request to retire.
     """
     now = state.serving.get(pipeline)
     if now != serving:

@@ -1,4 +1,4 @@
-"""The retirement of a pipeline: the tables that leave, their readers, and the request.
+"""Retires pipelines, and previews which tables and readers are affected.
 
 One record retires a pipeline. The record creates a generation without the pipeline, just as a
 promote creates a generation with another build. From then on the pipeline's build is idle: the
@@ -37,7 +37,7 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class LeavingTable:
-    """A table or view that a retirement takes out of service.
+    """A table or view that would no longer be served after a retirement.
 
     `rows` is None if the table or view cannot be read. A view has no files.
     """
@@ -51,11 +51,12 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class RetirementPreview:
-    """The effect of a pipeline's retirement: the tables that leave, and the readers that pin them.
+    """The effect of a pipeline's retirement: the tables that are no longer served, and readers.
 
-    `readers` are (user, process id, number of leases). `dropped` is the idle build of the
-    pipeline's last switch; the retirement retires this build at once. `kept_seconds` is the time
-    for which the pipeline's current build is kept.
+    `readers` are the processes that pin the tables, as (user, process id, number of leases).
+    `dropped` is the build that is kept for an undo of the pipeline's last switch; the retirement
+    retires this build at once. `kept_seconds` is the time for which the pipeline's current build is
+    kept.
     """
 
     pipeline: str

@@ -1,11 +1,11 @@
-"""The promote: a candidate takes over from the live build, and no reader ever sees older offsets.
+"""The promote: a candidate replaces the live build, and no reader ever sees older offsets.
 
     hold -> the live job acknowledges the hold in its frontier
          -> the candidate's frontier reaches the acknowledged frontier -> served
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
 the frontier of the last comparison is the last frontier that readers saw. The record is appended
-with exactly the number after the last record that the controller has read. If another record takes
+with exactly the number after the last record that the controller has read. If another record uses
 that number (a release by the live job, an abandon, or a switch of another pipeline), the step is
 chosen again. The journal decides every race, never a clock.
 `tests/replay/rollout/test_promote_model.py` tests all orders of steps of a small model with these
@@ -15,9 +15,9 @@ A candidate that serves the live build's own tables (an overlay, or an undo of a
 hold: readers see the same frontier before and after the switch.
 
 Rollouts that were approved together hold together: no hold begins before all candidates are near
-their live builds. One record lets all of them serve, and a step of any of the rollouts may append
-that record. Facts that are valid for one hold of the group are valid for all its holds, because all
-holds of a group end together. `next_promote_step` is pure and remembers no earlier tick, so a
+their live builds. One record makes all candidates serve. A step of any of the rollouts may append
+this record. All holds of a group end together, so a fact that is valid during one hold is valid
+during all holds of the group. `next_promote_step` is pure and remembers no earlier tick, so a
 promote continues after any crash.
 """
 
@@ -78,17 +78,17 @@ def next_promote_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 def reaches_live(candidate: Offsets, live: Offsets, topics: frozenset[str]) -> bool:
     """Returns True if `candidate` has reached `live` in every partition of these topics.
 
-    A partition that is missing from either offsets counts as offset 0.
+    A partition that `candidate` or `live` does not contain counts as offset 0.
     """
     return candidate.covers(live.only(topics))
 
 
 def acknowledge_for_dead_job(store: Store, build: str, hold: int) -> None:
-    """Acknowledges a hold for the live job, because that job is dead.
+    """Acknowledges a hold instead of the live job, because that job is dead.
 
-    First acquires the job's lock. This kills processes that the dead job has left running (such as
-    a JVM in a long write). Then publishes a frontier with the same offsets and versions, and with
-    the acknowledgement. Raises Conflict if the job is still alive.
+    First acquires the job's lock, which kills processes that the dead job has left running (such as
+    a JVM in a long write). Then publishes a frontier with the same offsets and versions as the
+    newest one, and with the acknowledgement. Raises Conflict if the job is still alive.
     """
     with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -111,9 +111,10 @@ def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> F
 
 
 def _is_near(sight: Sight) -> bool:
-    """Returns True if the rollout itself is ready for a hold, or can serve without a hold.
+    """Returns True if the rollout does not prevent the hold of its group from beginning.
 
-    A candidate is ready for a hold if it has reached its target offsets.
+    This is the case if the candidate has reached its target offsets, if it can serve without a
+    hold, or if it is held already.
     """
     if sight.rollout.phase is Phase.HOLDING:
         return True
@@ -148,7 +149,7 @@ def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> Rollou
 
 
 def _served_together(sight: Sight) -> RolloutStep:
-    """Returns the step that lets a whole group serve, or a wait for a missing condition."""
+    """Returns the step that makes a whole group serve, or a wait for a missing condition."""
     missing = next(filter(None, map(_missing_condition, sight.others)), None)
     return Append(_served_event(sight)) if missing is None else Wait(missing)
 

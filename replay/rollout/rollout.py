@@ -1,9 +1,9 @@
-"""A rollout, its phases, and the only table of legal transitions. Pure.
+"""A rollout, its phases, and the table of all legal transitions. Pure.
 
-A rollout takes one build from staging to serving, or to an end without serving. People name a
+A rollout moves one build from staging to serving, or to an end without serving. People name a
 rollout by its own number: 1, 2, 3. Records name a rollout by the number of the record that began
-it. The state machine is modelled on the one of the h11 library: an illegal transition raises an
-error and changes nothing.
+it. The state machine is modelled on that of the h11 library: an illegal transition raises an error
+and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """A move of a rollout, which a record of the journal causes.
+    """A move from one phase of a rollout to the next. A record of the journal causes the move.
 
     A Verified record causes one of two moves, depending on its verdict.
     """
@@ -153,7 +153,7 @@ class Rollout:
 
     @property
     def waits(self) -> bool:
-        """Returns True if the rollout has passed its verification and waits for a yes."""
+        """Returns True if the rollout has passed its verification and waits for an approval."""
         return self.phase is Phase.READY and not self.approved
 
     @property
@@ -165,5 +165,5 @@ class Rollout:
 
     @property
     def active(self) -> bool:
-        """Returns True until the rollout has served, failed or been abandoned."""
+        """Returns True if the rollout has not served, has not failed, and was not abandoned."""
         return bool(TRANSITIONS[self.phase])

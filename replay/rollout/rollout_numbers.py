@@ -1,4 +1,4 @@
-"""The numbers of rollouts that people type. Pure.
+"""Resolves the numbers of rollouts that people type. Pure.
 
 An argument that consists only of digits is always the number of a rollout.
 """
@@ -18,7 +18,7 @@ _MOST_DIGITS = 100
 def rollout_of_number(state: State, number: int) -> Rollout:
     """Returns the rollout with this number.
 
-    Raises UsageError if no rollout has the number. The hint has the range of existing numbers.
+    Raises UsageError if no rollout has the number. The hint names the range of existing numbers.
     """
     if 1 <= number <= len(state.rollouts):
         return state.rollouts[number - 1]
@@ -33,7 +33,7 @@ def rollout_of_number(state: State, number: int) -> Rollout:
 
 
 def is_number(text: str) -> bool:
-    """Returns True if an argument is to be read as a rollout's number: 1 to 100 ASCII digits."""
+    """Returns True if `text` is the number of a rollout, that is, 1 to 100 ASCII digits."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
@@ -46,7 +46,7 @@ def rollout_named(state: State, text: str | None) -> Rollout | None:
 
 
 def build_named(state: State, text: str) -> str:
-    """Returns the build that `text` names: a build's id, or the number of the build's rollout.
+    """Returns the id of a build that is given by its id or by the number of its rollout.
 
     Raises UsageError if `text` is a number that no rollout has.
     """
@@ -64,7 +64,7 @@ def part_named(
 ) -> tuple[str | None, str | None]:
     """Returns the pipeline and the build that two arguments name.
 
-    Each argument may be the number of a rollout. A number instead of a pipeline also names the
+    Each argument may be the number of a rollout. If `pipeline` is a number, it also selects the
     rollout's build, unless `build` is given. `look` returns the state, and is called only if an
     argument is a number.
     """
@@ -90,10 +90,10 @@ def ensure_served(state: State, pipeline: str) -> str:
 
 
 def serving_pipeline(state: State, text: str) -> str:
-    """Returns the pipeline that `text` names.
+    """Returns the name of a pipeline that is given by its name or by a rollout's number.
 
-    `text` is a pipeline's name, or the number of the rollout that serves the pipeline. Raises
-    UsageError if no rollout has the number, or if the rollout does not serve the pipeline.
+    Raises UsageError if no rollout has the number, or if the pipeline does not serve by this
+    rollout now.
     """
     rollout = rollout_named(state, text)
     if rollout is None:

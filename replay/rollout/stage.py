@@ -1,4 +1,4 @@
-"""Stage: the creation of a plan's builds, and the records that begin their rollouts.
+"""Creates the builds of a plan, and appends the records that begin their rollouts.
 
 First the build's files and birth certificate are written, under a new id. Then one record makes the
 build a candidate. If other records have been appended since the plan, the step is checked again:
@@ -47,10 +47,10 @@ def stage_plan(
     """Begins a rollout for every step that acts, and returns the ids of the rollouts.
 
     `reason` is the operator's reason, which each rollout records. With `auto_promote`, a candidate
-    that passes its verification is promoted without a further yes. A kept build that is to serve
-    again is promoted in any case, because it was verified before. Raises the first refusal of the
-    plan. Raises Conflict if another operator was first; rollouts that have begun before the error
-    continue.
+    that passes its verification is promoted without a further approval. If a kept build should
+    serve again, it is promoted in any case, because it was verified before. Raises the first
+    refusal of the plan. Raises Conflict if another operator was first. Rollouts that began before
+    an error continue.
     """
     plan.ensure_possible()
     libraries = installed_libraries()
@@ -112,8 +112,8 @@ def _begin_rollout(
 def _may_be_named(store: Store, build: str) -> bool:
     """Returns True if a record names a build, or if the journal cannot be read.
 
-    A record may exist although its writer got an error. Only if this function returns False, the
-    build's files can be deleted.
+    A record may exist although its writer got an error. So the build's files may be deleted only if
+    this function returns False.
     """
     try:
         return build in current_state(store).versions
@@ -163,8 +163,8 @@ def _create_build(
 def _overlay_birth(birth: Birth, live: Birth) -> Birth:
     """Returns the birth certificate of an overlay.
 
-    `birth` is the certificate of the declared pipeline. Everything that determines rows comes from
-    the certificate of the `live` build: tables, topics, origin, base and libraries.
+    `birth` is the certificate of the declared pipeline. Tables, topics, origin, base, libraries and
+    all other facts that determine rows come from the certificate of the `live` build.
     """
     declared = {table.name: table for table in birth.tables}
     return replace(
@@ -188,11 +188,11 @@ def _overlay_birth(birth: Birth, live: Birth) -> Birth:
 
 
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
-    """Writes the build's birth certificate, and begins the build as a branch; returns its base.
+    """Writes the birth certificate of a branch, begins the branch, and returns its base.
 
     The branch begins with the planned state. If that state was deleted while the operator read the
-    plan, it begins with the nearest state that is still kept. Raises Conflict if every state is
-    deleted before it can be pinned.
+    plan, the branch begins with the nearest state that is still kept. Raises Conflict if every
+    state is deleted before it can be pinned.
     """
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):

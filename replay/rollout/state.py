@@ -21,11 +21,11 @@ class State:
     """All builds and rollouts of the journal up to record `last`.
 
     `serving` and `idle` map a pipeline to a build. The idle build served before and continues to
-    consume, so that an undo is a switch to the idle build. `served` are the records that each made
-    a generation. `versions` and `pipelines` map every build that was ever staged to its version and
-    its pipeline. `overlays` maps every overlay to the build whose tables the overlay serves.
-    `proofs` are the Proved records, passed or not. The keys of `paused` and `retirements` are
-    pipelines. `service` are the records of pauses, resumptions and retirements.
+    consume, so that an undo is a switch to the idle build. `served` contains the records that
+    created generations. `versions` and `pipelines` map every build that was ever staged to its
+    version and its pipeline. `overlays` maps every overlay to the build whose tables the overlay
+    serves. `proofs` are the Proved records, passed or not. The keys of `paused` and `retirements`
+    are pipelines. `service` contains the records of pauses, resumptions and retirements.
     """
 
     last: int = 0
@@ -44,7 +44,7 @@ class State:
     service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
-        """Returns the pipeline's rollout that has not ended, or None. There is at most one."""
+        """Returns the active rollout of the pipeline, or None. There is at most one."""
         return next(
             (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
         )
@@ -64,7 +64,8 @@ class State:
     def folded_by(self, build: str) -> str:
         """Returns the build that folds the tables of `build`.
 
-        For an overlay, this is the build below it. For any other build, it is `build` itself.
+        If `build` is an overlay, this is the build whose tables the overlay serves. Otherwise, it
+        is `build` itself.
         """
         return self.overlays.get(build, build)
 
@@ -76,7 +77,7 @@ class State:
     def roles(self) -> dict[str, str]:
         """Returns the roles of all wanted builds, by build: "live", "idle" or "candidate".
 
-        An idle build that a rollout lets serve again keeps the role idle.
+        If an idle build is the candidate of a rollout, its role is "idle".
         """
         return {
             **dict.fromkeys((each.build for each in self.active_rollouts), "candidate"),
@@ -91,8 +92,8 @@ class State:
     def wanted_jobs(self) -> frozenset[str]:
         """Returns the builds whose jobs should run.
 
-        These are the builds that fold the tables of wanted builds. In a paused pipeline, only a
-        build that has an active rollout runs.
+        These are the builds that fold the tables of wanted builds. If a pipeline is paused, only
+        its builds with an active rollout count.
         """
         at_rest = {
             build
@@ -103,7 +104,7 @@ class State:
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def kept_jobs(self) -> frozenset[str]:
-        """Returns the builds among the wanted jobs that run only so that an undo is possible."""
+        """Returns the builds whose jobs are wanted only so that an undo is possible."""
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
@@ -122,8 +123,8 @@ class State:
     def retirable_builds(self) -> frozenset[str]:
         """Returns the builds that a record may retire: unneeded builds, and idle builds.
 
-        An idle build may not be retired if a rollout lets it serve again, or if an overlay serves
-        its tables.
+        An idle build may not be retired if it is the candidate of a rollout, or if an overlay
+        serves its tables.
         """
         kept = {rollout.build for rollout in self.active_rollouts} | self.overlaid_builds()
         return self.unneeded_builds() | (frozenset(self.idle.values()) - kept)
@@ -175,7 +176,7 @@ class State:
         )
 
     def served_before(self, pipeline: str) -> str | None:
-        """Returns the last build that served a pipeline before the build that serves now, or None.
+        """Returns the last build that served a pipeline before the present one, or None.
 
         The result may be a build that is already retired.
         """
@@ -193,8 +194,8 @@ class State:
 def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | None:
     """Returns the time at which the soak of the pipeline's idle build ends.
 
-    Returns None if there is no idle build, or while an overlay serves the idle build's tables. For
-    a retired pipeline, the record of its retirement decides how long the build is kept.
+    Returns None if there is no idle build, or while an overlay serves the idle build's tables. If
+    the pipeline is retired, the record of the retirement determines how long the build is kept.
     """
     since = state.idle_since(pipeline)
     if since is None or state.idle.get(pipeline) in state.overlaid_builds():

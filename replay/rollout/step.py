@@ -1,8 +1,8 @@
 """The steps of a rollout, and the observations that decide the next step. Pure values.
 
-next_step.py and promote.py choose a step from a `Sight`, and controller.py executes it. Executing a
-step twice has the same effect as executing it once. So after a crash at any point, the controller
-can simply observe and choose again.
+next_step.py and promote.py choose a step from a `Sight`, and controller.py executes the step.
+Executing a step twice has the same effect as executing it once. So after a crash at any point, the
+controller can simply observe and choose again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Wait:
 class Append:
     """A step that appends an event to the journal.
 
-    The event must be the record right after the last record in the state.
+    The event must become the record right after the last record in the state.
     """
 
     event: Event
@@ -45,7 +45,7 @@ class StartVerification:
 class AlignAgain:
     """A step that requests a new alignment of `build` with the live build.
 
-    The controller chooses this step if the last alignment no longer exists or is too old.
+    This step is chosen if the last alignment no longer exists or is too old.
     """
 
     build: str
@@ -53,7 +53,7 @@ class AlignAgain:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """A step that acknowledges a hold for the live job, which is dead.
+    """A step that acknowledges a hold instead of the live job, because that job is dead.
 
     The controller acknowledges the hold under the job's lock. `build` is the live build, and `hold`
     is the number of the hold's record.
@@ -84,16 +84,16 @@ class Sight:
     """The facts about a rollout at a tick of the controller.
 
     `live` and `candidate` are the newest frontiers. `comparable` are the topics that both builds
-    read, with the same topic id. `target` has the offsets that the candidate must reach first; they
-    were read when the controller first saw the rollout in its phase. `tails` is True if the
-    candidate's tail has begun. `alignment` is the newest kept alignment with the live build.
-    `live_runs` is True if the live build's job runs. `live_stopped` and `stopped` are the reasons
-    why the job of the live build, or of the candidate, is not started again. `deaths` is the number
-    of times in a row that the candidate's job died. `recreated` is a topic that was created again
-    since the candidate's birth. `code` and `live_code` are the hashes of both builds' sources.
-    `base` is the base of a candidate that is a branch. `others` are the sights of the rollouts that
-    are promoted together with this rollout. `unseen` is the reason why these other rollouts could
-    not be examined, or "".
+    read, with the same topic id. `target` contains the offsets that the candidate must reach first;
+    they were read when the controller first observed the rollout in its phase. `tails` is True if
+    the candidate's tail has begun. `alignment` is the newest kept alignment with the live build.
+    `live_runs` is True if the live build's job runs. `live_stopped` is the reason why the job of
+    the live build is not started again, and `stopped` is that of the candidate's job. `deaths` is
+    the number of times in a row that the candidate's job died. `recreated` is a topic that was
+    created again since the candidate's birth. `code` and `live_code` are the hashes of both builds'
+    sources. `base` is the base of a candidate that is a branch. `others` are the observations of
+    the rollouts that are promoted together with this rollout. `unseen` is the reason why these
+    other rollouts could not be observed, or "".
     """
 
     state: State
@@ -146,8 +146,8 @@ class Sight:
     def never_aligned(self) -> Stopped | None:
         """Returns the reason why the candidate can never be aligned with the live build, or None.
 
-        The candidate can never be aligned if the job of the live build has stopped and the
-        candidate is past the live build's offsets (law 13).
+        Alignment is impossible if the job of the live build has stopped for good, and the candidate
+        has folded offsets that the live build has not folded (law 13).
         """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}

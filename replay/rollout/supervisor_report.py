@@ -1,4 +1,4 @@
-"""The supervisor's report: waits, rates and deaths, which are not in the journal.
+"""The supervisor's report about waits, rates and deaths, which the journal does not contain.
 
 The supervisor writes the report to one small file whenever the report changes. `kappa status` and
 commands that follow a rollout read the file. No decision uses the report, and the report is
@@ -30,10 +30,10 @@ _WINDOW_SECONDS = 15.0
 
 
 class RolloutWait(Struct, frozen=True):
-    """The event for which a rollout waits, and the rate at which its build reads.
+    """The event for which a rollout waits, and the rate at which the rollout's build reads.
 
-    `waits_for` is "" if the rollout waits for nothing. `rate` is in offsets a second, or None if it
-    is not known. `phase` is the rollout's phase at the time of the report, or "" if it is not
+    `waits_for` is "" if the rollout waits for nothing. `rate` is in offsets per second, or None if
+    it is not known. `phase` is the rollout's phase at the time of the report, or "" if it is not
     known.
     """
 
@@ -52,8 +52,8 @@ class RolloutWait(Struct, frozen=True):
 class Deaths(Struct, frozen=True):
     """The number of times in a row that a build's job died, and the reason of its last death.
 
-    `silent_seconds` is the time for which the running job has shown no sign of life, or 0 if it
-    shows signs.
+    If the running job shows no sign of life, `silent_seconds` is the time since its last sign;
+    otherwise it is 0.
     """
 
     count: int
@@ -61,7 +61,10 @@ class Deaths(Struct, frozen=True):
     silent_seconds: int = 0
 
     def text(self, build: str) -> str:
-        """Describes the deaths of a build's job in one line, with a command that shows more."""
+        """Describes in one line the deaths or the silence of a build's job.
+
+        The line about deaths names the command that shows the job's log.
+        """
         if self.silent_seconds:
             return (
                 f"its job shows no sign of life for {self.silent_seconds} s, and is ended soon "
@@ -74,11 +77,11 @@ class Deaths(Struct, frozen=True):
 
 
 class SupervisorReport(Struct, frozen=True):
-    """The whole report.
+    """The whole report of the supervisor.
 
     `rollouts` maps the id of a rollout to its wait, and `deaths` maps a build to the deaths of its
-    job. `resting` are the builds that rest. `woken` maps a build to the time at which it was last
-    woken.
+    job. `resting` are the builds that rest. `woken` maps a build to the time at which the build was
+    last woken.
     """
 
     rollouts: Mapping[int, RolloutWait] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class SupervisorReport(Struct, frozen=True):
     woken: Mapping[str, str] = field(default_factory=dict)
 
     def trouble(self, build: str) -> str:
-        """Describes the trouble of a build's job in one line. Returns "" if there is no trouble."""
+        """Describes in one line the deaths or the silence of a build's job, or returns ""."""
         return self.deaths[build].text(build) if build in self.deaths else ""
 
     def fresh_at(self, build: str, published: datetime | None) -> datetime | None:
@@ -115,21 +118,22 @@ def read_supervisor_report(store: Store) -> SupervisorReport:
 
 
 def ensure_no_report(store: Store) -> None:
-    """Deletes the report that an earlier supervisor has left."""
+    """Deletes the report of an earlier supervisor, if there is one."""
     store.local.delete(_NAME)
 
 
 class Pace:
-    """The rate at which a count grows, measured by repeated observations."""
+    """Measures the rate at which a count grows, by repeated observations."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()
 
     def rate(self, count: int, at: float) -> float | None:
-        """Returns the recent growth per second, or None if the observations span too short a time.
+        """Returns the growth per second over at most the last 15 seconds.
 
-        `at` is the time of this observation, in seconds. If the count has fallen, the work has
-        begun again, and earlier observations are discarded.
+        `at` is the time of this observation, in seconds. Returns None if the observations span less
+        than a second. If the count has fallen, the work has begun again, and earlier observations
+        are discarded.
         """
         if self._looks and count < self._looks[-1][1]:
             self._looks.clear()
@@ -169,8 +173,9 @@ class ReportWriter:
     ) -> None:
         """Writes the report if it has changed.
 
-        `waits` has the event for which each active rollout waits. `resting` are the builds whose
-        jobs should not run. `woken` maps a build to the time at which it was last woken.
+        `waits` maps the id of each active rollout to the event for which the rollout waits.
+        `resting` are the builds whose jobs should not run. `woken` maps a build to the time at
+        which the build was last woken.
         """
         if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
             return

@@ -1,7 +1,7 @@
-"""Observations of the platform, which commands, HTTP and the page share.
+"""Observations of the platform that commands, HTTP and the page share.
 
-An observation changes nothing. Texts and rows are made only here, so that commands, HTTP and the
-page show the same. Read in this order:
+An observation changes nothing. Texts and rows for display are made only here, so commands, HTTP and
+the page show the same facts. Read in this order:
 
  run_records       the records that supervisor and HTTP server write about themselves
  status            builds: how far each is, and its lag behind the log; unread topics
@@ -13,13 +13,13 @@ page show the same. Read in this order:
  follow            a rollout's progress until it ends, and progress lines on a terminal
  status_cache      observations that all HTTP clients share
  alerts            alerts, and the messages that could not be delivered
- schemas           declared schemas, next to the subjects of the registry
+ schemas           declared schemas, compared with the subjects of the registry
  archive           archives, and a check of each against its topic
  graph             the lineage: topics, pipelines, tables, views, outlets, boards
  column_graph      the columns from which the values of a column are computed
  outgoing_changes  the changes that sinks and alerts send at a switch
  logs              the log files of the processes
- topics/           work on topics by hand: description, users, records, and changes
+ topics/           commands on topics: description, users, records, and changes
  doctor/           damage below a root, its consequences, and the repair
 """
 

@@ -1,6 +1,6 @@
-"""The alerts of a root: their states, the waiting messages, and the dead letters.
+"""Observes the alerts of a root: their states, the waiting messages, and the dead letters.
 
-This module only observes. If an alert's address is a URL, texts show only its scheme and host.
+This module changes nothing. If an alert's address is a URL, only its scheme and host are shown.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AlertStatus:
     `of` is the table, and `to` is the part of the address that may be shown. `delivered` and
     `waiting` are numbers of messages, and `dead` are the dead letters. Times are text for display.
     `missed` is the begin and the end of the last period whose changes the alert does not know.
-    `where` is the condition for rows, if any, and `on` lists the kinds of changes that are sent.
+    `where` is the condition on rows, if any, and `on` lists the kinds of changes that are sent.
     """
 
     name: str
@@ -81,7 +81,7 @@ class AlertStatus:
 
 @dataclass(frozen=True, slots=True)
 class ShownAlert:
-    """A message of an alert, as it was sent to the page. The message is about a row."""
+    """A message about a changed row, as an alert sent it to the page."""
 
     name: str
     op: str
@@ -97,8 +97,8 @@ class ShownNotice:
     """A notice about the platform, as it was sent to the page.
 
     `kind` is a fixed word for programs, such as `rollout_failed`. `rollout` is the number that
-    people use for the rollout. `proof` is the record or the value that shows the fact. If the proof
-    begins with the place of a record, `place` is that place.
+    people use for the rollout. `proof` is the record or the value that shows the fact. If `proof`
+    begins with the position of a record in the log, `place` is this position.
     """
 
     kind: str
@@ -115,7 +115,7 @@ class ShownNotice:
 def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
     """Lists the alerts of the builds that serve, and then the alerts that are no longer declared.
 
-    Both parts are sorted by name.
+    Both parts of the list are sorted by name.
     """
     declared: dict[str, tuple[str | None, AlertBirth]] = {
         alert.name: (birth.pipeline, alert)
@@ -134,7 +134,7 @@ def alert_statuses(store: Store) -> tuple[AlertStatus, ...]:
 
 
 def alerts_progress(store: Store) -> Hashable:
-    """Returns a value that changes whenever the progress of an alert changes."""
+    """Returns a value that changes whenever the progress of any alert changes."""
     return tuple((name, read_alert_progress(store, name)) for name in alert_names(store))
 
 
@@ -160,7 +160,7 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
-    """Returns a listing with a row per dead letter. Only JSON and CSV have the full messages."""
+    """Returns a listing with a row per dead letter. The full message is only in JSON and CSV."""
     columns = ("alert", "id", "op", "key", "tries", "at", "reason", "message")
     rows = []
     for name, letter in found:
@@ -215,7 +215,7 @@ def _shown_bodies(store: Store, names: Iterable[str], most: int) -> list[dict[st
 
 
 def _place_in(proof: str) -> Position | None:
-    """Returns the place of the record with which a proof begins, or None if it begins otherwise."""
+    """Parses the record position at the beginning of a proof. Returns None if there is none."""
     try:
         return parse_position(proof.partition(": ")[0])
     except UsageError:
@@ -261,6 +261,6 @@ def _alert_state(
 
 
 def _shown_address(to: str) -> str:
-    """Returns the part of an alert's address that may be shown: the scheme and host of a URL."""
+    """Returns an alert's address for display: only the scheme and host if the address is a URL."""
     url = urlsplit(to)
     return f"{url.scheme}://{url.hostname}" if url.hostname else to

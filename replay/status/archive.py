@@ -1,7 +1,7 @@
 """The archives of topics: their states, and a check against the topics.
 
-This module only observes. kappa/tables/archive.py has the mark of an archive, and
-kappa/engine/archive has the check.
+This module only observes. The mark of an archive is in kappa/tables/archive.py, and the check is in
+kappa/engine/archive.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ArchiveStatus:
     """The state of an archive, and a comparison with its topic.
 
     `behind` is the number of offsets that are not archived yet. `behind` and `topic_bytes` are None
-    if unknown. `mark` is None if no archive has been made yet. `bytes` is the size on the disk or
+    if unknown. `mark` is None if the archive does not exist yet. `bytes` is the size on the disk or
     in the bucket.
     """
 
@@ -164,9 +164,10 @@ def archive_listing(found: Iterable[ArchiveStatus]) -> Listing:
 def verify_archives(
     settings: Settings, store: Store, topics: Mapping[str, Topic], log: Log, only: str | None
 ) -> Iterator[CheckedPartition]:
-    """Yields the check of each partition of all archives, or of the archives of the topic `only`.
+    """Yields the results of checking all archives, partition by partition.
 
-    Raises UsageError if the topic `only` has no archive.
+    If `only` is given, only the archives of the topic `only` are checked. Raises UsageError if this
+    topic has no archive.
     """
     declared = {(topic.name, archive_fingerprint(topic)): topic for topic in topics.values()}
     facts = log.topics()

@@ -1,8 +1,9 @@
 """The lineage of columns: the columns and topic fields from which values are computed.
 
-For a function's columns, the lineage is in the build's birth certificate; it was read from Spark's
-plan at the deploy. For a view's columns, the lineage follows from the parsed query. So no Spark is
-needed. Columns that only select or pair rows are not sources of a value.
+If a function computes a column, its lineage is in the build's birth certificate, where it was
+stored after Spark had planned the function at the deploy. If a view computes a column, its lineage
+follows from the parsed query. So no Spark is needed. If a query uses a column only to select or
+join rows, the column is not a source of a value.
 """
 
 from __future__ import annotations
@@ -50,8 +51,7 @@ class ColumnOrigin:
     """The sources from which a column's values are computed.
 
     `how` describes the computation in a few words, or is "". `why_not` is the reason why the
-    sources are not known, or "". A column may have no source; for example, a count of rows has
-    none.
+    sources are not known, or "". Some columns have no source, for example a count of rows.
     """
 
     sources: tuple[ColumnPlace, ...] = ()
@@ -60,12 +60,12 @@ class ColumnOrigin:
 
     @property
     def text(self) -> str:
-        """Returns the sources in one line, for display, or the reason why they are not known."""
+        """Returns the sources as one line for display, or the reason why they are not known."""
         return self.why_not or ", ".join(each.name for each in self.sources)
 
 
 def column_origins(birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
-    """Returns the origin of each column that readers see, by table or view and then by column."""
+    """Returns the origins of all columns that readers see, by table or view and then by column."""
     found = {
         table.name: dict(_table_origins(birth, table))
         for table in birth.tables
@@ -83,8 +83,8 @@ def column_graph(births: Mapping[str, Birth], name: str) -> ProjectGraph:
         births: The birth certificates of the builds, by pipeline.
         name: The column, as `TABLE.COLUMN` or `PIPELINE.TABLE.COLUMN`.
 
-    Columns that a sink sends are followed into the pipelines that read its topic. Raises UsageError
-    if no table has such a column, or if several pipelines have one.
+    If a sink sends a column, the graph continues in the pipelines that read the sink's topic.
+    Raises UsageError if no table has such a column, or if several pipelines have one.
     """
     pipeline = _pipeline_with(births, name)
     nodes: dict[str, GraphNode] = {}
@@ -146,9 +146,11 @@ def _table_origins(birth: Birth, table: TableBirth) -> Iterator[tuple[str, Colum
 
 
 def _unknown_origin(birth: Birth) -> ColumnOrigin:
-    """Returns the origin of a column in a table that the function does not return.
+    """Returns the origin of a column in a table without recorded lineage.
 
-    A build of an older Kappa has no lineage at all; then the sources are not known.
+    Such a table is emitted by a step, so its columns have no known sources. A build of an older
+    Kappa has no lineage for any table; then the origin contains the reason why the sources are not
+    known.
     """
     if birth.lineage:
         return ColumnOrigin(how="emitted by a step")
@@ -172,12 +174,12 @@ def _returned_origin(
 
 
 def _topic_name(birth: Birth, name: str) -> str:
-    """Returns the pattern that a topic has joined, or otherwise the name of the topic."""
+    """Returns the name by which a topic is declared: its pattern, if it joined one, or its name."""
     return next((each.pattern or name for each in birth.topics if each.name == name), name)
 
 
 def _view_origins(birth: Birth, queries: Mapping[str, str]) -> dict[str, dict[str, ColumnOrigin]]:
-    """Returns the origins of the columns of views. A view that cannot be created has no columns."""
+    """Returns the origins of views' columns. A view that cannot be created has no columns."""
     spelled = {
         lowered(table.name): {lowered(column): column for column, _ in table.served}
         for table in birth.tables
@@ -251,7 +253,7 @@ def _sent_columns(birth: Birth, of: str, chosen: tuple[str, ...] | None) -> tupl
 
 
 def _joined_by_sinks(births: Mapping[str, Birth], pipeline: str) -> set[str]:
-    """Returns a pipeline and all pipelines that are connected with it through topics of sinks."""
+    """Returns a pipeline and all pipelines that are connected to it through topics of sinks."""
     readers: dict[str, list[str]] = {}
     for birth in births.values():
         for topic in birth.topics:
@@ -270,9 +272,10 @@ def _relations(birth: Birth) -> tuple[str, ...]:
 
 
 def _pipeline_with(births: Mapping[str, Birth], name: str) -> str:
-    """Returns the pipeline that serves the table in a column's name.
+    """Returns the pipeline that serves the table of a column.
 
-    Raises UsageError if no pipeline serves it, or if several do.
+    `name` is the column, as in `column_graph`. Raises UsageError if no pipeline serves the table,
+    or if several pipelines serve it.
     """
     found = [
         (pipeline, relation)

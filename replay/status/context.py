@@ -1,6 +1,6 @@
 """The project of a command: its settings, root and pipelines, and the connection to the broker.
 
-Each part is looked up and imported when a command first needs it. So a query loads none of the
+Each of these is read and imported when a command first needs it. So a query loads none of the
 user's files, and does not look for a supervisor. This module makes no decision and changes nothing.
 """
 
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 2.0
 
 
 class ProjectContext:
-    """The settings, the root and the broker of a command, each looked up on first use."""
+    """The settings, the root and the broker of a command, each determined on first use."""
 
     def __init__(self, project: Path | None, root: str | None) -> None:
         """Stores the values of the flags `--project` and `--root`."""
@@ -82,8 +82,8 @@ class ProjectContext:
     def loadable(self) -> LoadedProject:
         """Returns the project's files for commands on topics.
 
-        The result has the files that can be loaded, and the errors of all others. A pattern that no
-        topic has joined has no topics.
+        The result contains the files that can be loaded, and the errors of all other files. If no
+        topic has joined a pattern, the pattern has no topics, which is not an error here.
         """
         from kappa.code.project import load_files
         from kappa.declare.topic_patterns import NothingJoined, before_joining
@@ -95,7 +95,7 @@ class ProjectContext:
     def topic_readers(self) -> Mapping[str, Pipeline]:
         """Returns the declared pipelines, for commands on topics. A pattern may have no topics yet.
 
-        Raises the error of a file that cannot be loaded.
+        Raises an error if a file cannot be loaded.
         """
         self.loadable.ensure_loaded()
         return self.loadable.pipelines
@@ -111,8 +111,8 @@ class ProjectContext:
     def declared_topic(self, name: str) -> Topic | None:
         """Returns the declared topic with a name, or None.
 
-        If no file that can be loaded declares the topic, and some file cannot be loaded, raises the
-        error of that file.
+        Files that cannot be loaded might declare the topic. So if no other file declares the topic,
+        the error of such a file is raised instead of returning None.
         """
         found = self.loadable_topics.get(name)
         if found is None:
@@ -165,7 +165,8 @@ class ProjectContext:
     def log(self, *, looks: bool = False) -> Log:
         """Returns a Kafka client. Raises Unreachable if no broker is known.
 
-        With `looks`, the client is only for reading, and fails within seconds if no broker answers.
+        With `looks`, the client is only for reading, and its requests fail within seconds if no
+        broker answers.
         """
         from kappa.kafka.broker_requests import LOOKING_SECONDS
         from kappa.kafka.client import Log

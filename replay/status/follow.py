@@ -1,7 +1,7 @@
-"""Functions that follow a rollout from outside, and show its progress.
+"""Follows a rollout from another process than its job, and shows its progress.
 
-On a terminal, a few lines are updated in place. Elsewhere a plain line appears for each new state,
-and for each tenth of the records. A follower only reads: if the follower stops, the rollout
+On a terminal, a few lines are updated in place. Elsewhere a plain line is printed for each new
+state, and for each tenth of the records. A follower only reads: if the follower stops, the rollout
 continues.
 """
 
@@ -58,11 +58,11 @@ _PATIENCE_SECONDS = 5.0
 class RolloutProgress:
     """The progress of a rollout.
 
-    `start` has the offsets at which the build began to read. `folded` has the offsets of its
-    frontier, or None if there is no frontier yet. `waiting` and `trouble` are taken from the
-    supervisor's report. `live` is the build that serves, and `shown` has the offsets that its
-    readers see. `slice` is the job's progress in the next slice. `verifying` is the step that the
-    verification has begun.
+    `start` contains the offsets at which the build began to read. `folded` contains the offsets of
+    its frontier, or is None if there is no frontier yet. `waiting` and `trouble` are from the
+    supervisor's report. `live` is the build that serves, and `shown` contains the offsets that its
+    readers see. `slice` is the job's progress in the next slice. `verifying` is the current step of
+    the verification, or "".
     """
 
     rollout: Rollout
@@ -78,9 +78,8 @@ class RolloutProgress:
     def done_and_total(self, end: Offsets) -> tuple[int, int]:
         """Returns the number of offsets read, and the number of offsets from the start to `end`.
 
-        The second number is never less than the first. Records of the next slice count as soon as
-        they are read, before they are folded, so that the first number also grows during a long
-        slice.
+        The second number is never less than the first. Records of the next slice count once they
+        are read, even before they are folded, so the first number also grows during a long slice.
         """
         read = 0 if self.folded is None else self.folded.distance(self.start)
         read += 0 if self.slice is None else self.slice.read
@@ -90,7 +89,7 @@ class RolloutProgress:
     def waits_for(self) -> str:
         """Returns the event for which the rollout waits.
 
-        Returns "" while a slice or the verification has progress to show instead.
+        Returns "" while the progress of a slice or of the verification is shown instead.
         """
         if self.slice is not None or self.verifying:
             return ""
@@ -99,7 +98,7 @@ class RolloutProgress:
     def state(self, end: Offsets) -> tuple[object, ...]:
         """Returns a value that changes whenever a new plain line should be shown.
 
-        Of the records read, only each tenth of the total makes a difference.
+        During a replay, the value changes once for each tenth of the records.
         """
         read, total = self.done_and_total(end)
         return (
@@ -120,10 +119,10 @@ def follow_rollout(
 ) -> Iterator[RolloutProgress]:
     """Yields a rollout's progress several times a second, until the rollout has ended.
 
-    Stops earlier at the first rollout for which `until` is true. `timeout` is in seconds, or None
-    for no limit. `supervised` returns True if a supervisor is up. Raises TimedOut after the
-    timeout, and Unreachable if no supervisor has been up for some seconds. Both errors leave the
-    rollout unchanged.
+    Stops earlier once `until` returns True for the rollout. `timeout` is in seconds, or None for no
+    limit. `supervised` returns True if a supervisor is up. Raises TimedOut after the timeout, and
+    Unreachable if no supervisor has been up for some seconds. In both cases, the rollout itself
+    continues.
     """
     begun = seen_up = time.monotonic()
     before: RolloutProgress | None = None
@@ -176,7 +175,10 @@ def follow_rollout(
 
 
 def _job_trouble(underway: SupervisorReport, candidate: str, live: str | None) -> str:
-    """Describes the trouble of the candidate's job, or of the live build's job; otherwise ""."""
+    """Describes the trouble of a job in one line, or returns "" if there is none.
+
+    If the candidate's job has no trouble, the trouble of the live build's job is described.
+    """
     for build in (candidate, live):
         if build is not None and (trouble := underway.trouble(build)):
             return f"build {build}: {trouble}"
@@ -199,8 +201,8 @@ def show_progress(
         steps: The progress, as `follow_rollout` yields it.
         end: The end of the log when the rollout began. The share of records read refers to it.
         console: On a terminal, lines are updated in place. Elsewhere each event is printed, and
-            a line for each new state. None shows nothing.
-        known: The events of the rollout up to this state are not shown again.
+            a line for each new state. If None, nothing is shown.
+        known: The state of the rollout at which showing begins: earlier events are not shown again.
         end_now: Returns the current end of the log, for the lag of the live build.
         sends: Lists the changes that a switch sends, for a candidate that has just passed.
         clock: Returns seconds that never move back.
@@ -247,8 +249,8 @@ def progress_lines(
     """Returns the lines that show a rollout's current progress. Pure.
 
     The lines contain the phase and the share of records read, the rate and the time left, the
-    slice, the awaited event, the trouble, and the lag of the live build. `log_end` is None if the
-    current end of the log is not known.
+    slice, the awaited event, the trouble of a job, and the lag of the live build. `log_end` is None
+    if the current end of the log is not known.
     """
     rollout, waiting = progress.rollout, progress.waiting
     read, total = progress.done_and_total(end)
@@ -320,7 +322,7 @@ def raise_unless_served(rollout: Rollout) -> None:
 
 
 def ensure_not_waiting(rollout: Rollout) -> None:
-    """Raises KappaError if a rollout that had its yes waits for a yes again.
+    """Raises KappaError if a rollout that was approved waits for an approval again.
 
     This happens if another rollout of its group is abandoned, fails, or is verified again.
     """
@@ -338,7 +340,7 @@ def has_passed(rollout: Rollout) -> bool:
 
 
 def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
-    """Returns the events of a rollout between two observations, one line each.
+    """Returns lines about the changes of a rollout between two observations, one line per change.
 
     `before` is None at the first observation.
     """
@@ -364,7 +366,7 @@ def rollout_news(before: Rollout | None, now: Rollout) -> tuple[str, ...]:
 
 
 class _LogEnd:
-    """The current end of the log, requested from the broker every two seconds at most.
+    """Requests the current end of the log from the broker, every two seconds at most.
 
     The end is None if the broker does not answer.
     """
@@ -388,7 +390,7 @@ class _LogEnd:
 
 @contextmanager
 def _live_lines(console: Console) -> Iterator[Live | None]:
-    """Yields lines that can be updated in place on a terminal, or None elsewhere."""
+    """Yields a display whose lines are updated in place, or None if there is no terminal."""
     if not console.is_terminal:
         yield None
         return

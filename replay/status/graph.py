@@ -1,7 +1,7 @@
 """The lineage of the project: the topics, tables, views and outlets that feed each other.
 
-The lineage covers the builds that serve and candidates, by their birth certificates, and the
-project's boards. All functions except `observe_graph` are pure.
+The lineage contains the builds that serve, the candidates, and the project's boards. Builds are
+described by their birth certificates. All functions except `observe_graph` are pure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GraphEdge:
     """A flow of rows or records from the node `source` to the node `target`, both given by id.
 
     `lag` is the number of offsets of a topic that a pipeline has not folded. `rate` is the growth
-    of the topic, in offsets a second. Both are None if unknown.
+    of the topic, in offsets per second. `lag` and `rate` are None if unknown.
     """
 
     source: str
@@ -88,9 +88,9 @@ def observe_graph(
     """Returns the lineage of the builds that serve and of candidates.
 
     `birth_of` returns the birth certificate of a build. `boards` are the project's boards, by name.
-    `names_in` returns the tables that a query names. `rates` has offsets a second, by topic.
-    `written` are the pipelines that the project's files declare; pipelines without a build are
-    shown as not deployed. Raises Damaged if a birth certificate cannot be read.
+    `names_in` returns the tables that a query names. `rates` maps each topic to its growth in
+    offsets per second. `written` are the pipelines that the project's files declare; pipelines
+    without a build are shown as not deployed. Raises Damaged if a birth certificate cannot be read.
     """
     shown = {each.build: each for each in status.builds if _is_shown(each)}
     live = {pipeline: birth_of(build) for pipeline, build in state.serving.items()}
@@ -116,8 +116,8 @@ def project_graph(
 ) -> ProjectGraph:
     """Returns the lineage of live builds and candidates, both given by pipeline.
 
-    `charts` has the title of each board, and the tables that its queries name. The other parameters
-    are as in `observe_graph`.
+    `charts` maps each board to its title and to the tables that its queries name. The other
+    parameters are as in `observe_graph`.
     """
     builds = {each.build: each for each in status.builds}
     nodes: dict[str, GraphNode] = {}
@@ -158,9 +158,10 @@ def project_graph(
 
 
 def part_of_graph(graph: ProjectGraph, pipeline: str) -> ProjectGraph:
-    """Returns the part of a graph with a pipeline and all nodes that feed it or are fed by it.
+    """Returns the part of a graph that contains a pipeline, its sources and its readers.
 
-    Raises UsageError if the graph has no such pipeline.
+    These are all nodes from which the pipeline can be reached along the edges, and all nodes that
+    can be reached from the pipeline. Raises UsageError if the graph has no such pipeline.
     """
     start = f"pipeline:{pipeline}"
     if all(each.id != start for each in graph.nodes):
@@ -228,7 +229,7 @@ def outline_of_graph(
 
 
 def flow_texts(edge: GraphEdge) -> tuple[str, str]:
-    """Formats the rate and the lag of an edge for display. Each is "" if unknown or zero."""
+    """Formats the rate and the lag of an edge for display. Each text is "" if unknown or zero."""
     unit, seconds, _ = per(edge.rate)
     return (
         f"{number(edge.rate * seconds)}{unit}" if edge.rate else "",
@@ -260,7 +261,7 @@ def graph_document(graph: ProjectGraph) -> dict[str, Any]:
 
 
 def graph_listing(graph: ProjectGraph) -> Listing:
-    """Returns a graph as a listing: a row per node, with the nodes that feed it."""
+    """Returns a graph as a listing: a row per node, with the nodes that it reads."""
     names = {each.id: f"{each.kind} {each.name}" for each in graph.nodes}
     reads: dict[str, list[str]] = {}
     for edge in graph.edges:
@@ -294,7 +295,7 @@ _SHAPES = {
 
 
 def mermaid_text(graph: ProjectGraph) -> str:
-    """Returns a graph as the text of a Mermaid flowchart, which ends with a line break."""
+    """Returns a graph as the text of a Mermaid flowchart. The text ends with a line break."""
     ids = {each.id: f"n{number}" for number, each in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
@@ -316,7 +317,7 @@ def mermaid_text(graph: ProjectGraph) -> str:
 
 
 def _mermaid_escaped(text: str) -> str:
-    """Replaces all special characters of a text by character codes, so that none is markup."""
+    """Replaces the special characters of a text with character codes, so that none is markup."""
     return re.sub(r"[^\w .,:-]", lambda sign: f"#{ord(sign[0])};", printable_text(text))
 
 
@@ -369,7 +370,7 @@ def _nodes_of(birth: Birth, seen: BuildStatus | None) -> Iterator[GraphNode]:
 
 
 def _fold(table: TableBirth) -> str:
-    """Describes in a few words how a table's rows are made."""
+    """Describes in a few words how the rows of a table are computed."""
     if table.file is not None:
         return "rows of a file"
     if table.latest is not None:
@@ -412,7 +413,10 @@ def _edges_of(
 
 
 def _change_of(node: GraphNode, before: Birth | None, after: Birth | None) -> str:
-    """Returns the effect on a node of a rollout from one build of a pipeline to another."""
+    """Returns the effect that a rollout has on a node, such as `changed`, or "" for none.
+
+    `before` is the build that serves now, and `after` is the rollout's build.
+    """
     assert after is not None, "a rollout has a build"
     if before is None:
         return NEW
@@ -428,7 +432,7 @@ def _change_of(node: GraphNode, before: Birth | None, after: Birth | None) -> st
 
 
 def _declared(node: GraphNode, birth: Birth) -> object:
-    """Returns the declaration of a node in a build, or None if the build has no such node."""
+    """Returns the declaration of a node in a build, or None if the build does not declare it."""
     match node.kind:
         case "sink":
             return next((each for each in birth.sinks if each.topic == node.name), None)
@@ -440,7 +444,7 @@ def _declared(node: GraphNode, birth: Birth) -> object:
 
 
 def _with_readers(graph: ProjectGraph) -> ProjectGraph:
-    """Marks the sinks, alerts, boards and views that read rows affected by a rollout."""
+    """Marks the sinks, alerts, boards and views that read tables affected by a rollout."""
     nodes = {each.id: each for each in graph.nodes}
     # Another pipeline takes what a sink sends as records like any others.
     ways = [
@@ -458,7 +462,7 @@ def _with_readers(graph: ProjectGraph) -> ProjectGraph:
 
 
 def reached_nodes(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
-    """Returns the nodes that can be reached from `start` along `ways`, including `start`."""
+    """Returns `start` and all nodes that can be reached from it along the edges `ways`."""
     after: dict[str, list[str]] = {}
     for source, target in ways:
         after.setdefault(source, []).append(target)

@@ -1,7 +1,7 @@
-"""History, topics, collection and rejects as listings: rows under columns.
+"""Formats history, topics, garbage and rejects as listings, that is, rows under columns.
 
-All listings are pure, except for the listing of topics, which asks the broker. `reject_text`
-formats one reject in full.
+All listings are pure, except for the listing of topics, which sends requests to the broker.
+`reject_text` formats one reject in full.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def history_listing(
 ) -> Listing:
     """Returns a listing with a row per rollout, proof, retirement and pause, oldest first.
 
-    Full receipts and proofs are only in JSON and CSV. `pipeline` selects the rows of one pipeline,
-    and `limit` selects the newest rows.
+    Full receipts and proofs are only in JSON and CSV. If `pipeline` is given, only the rows of that
+    pipeline are listed. `limit` is the maximum number of rows; the newest rows are listed.
     """
     machines = (
         *("served_at", "live_build", "live_offsets", "candidate_offsets"),
@@ -72,7 +72,7 @@ def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
     """Returns a listing with a row per rollout of a command, for `-o json` of deploy and others.
 
     `generation` is null before the rollout serves. `state` is the phase; a rollout that is "ready"
-    waits for a yes.
+    waits for an approval.
     """
     rows = []
     for id_ in dict.fromkeys(ids):
@@ -95,7 +95,7 @@ def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
 
 
 def retirement_listing(state: State, pipeline: str) -> Listing:
-    """Returns a listing with the row of a retired pipeline, for `-o json` of retire."""
+    """Returns a listing with one row about a retired pipeline, for `-o json` of `kappa retire`."""
     record = next(
         each
         for each in reversed(state.service)
@@ -119,7 +119,7 @@ def retirement_listing(state: State, pipeline: str) -> Listing:
 def topics_listing(log: Log, declared: Mapping[str, Topic] | Mapping[str, TopicBirth]) -> Listing:
     """Returns a listing with a row per topic that is on the broker or declared.
 
-    `declared` has the topics that the project or a build declares.
+    `declared` contains the topics that the project or a build declares.
     """
     found = log.topics()
     begin, end = log.beginning(found), log.end(found)
@@ -247,7 +247,7 @@ def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
 
 
 def _table_origin(rollout: Rollout) -> str:
-    """Returns the origin of the tables of a rollout's build, in one word."""
+    """Returns the origin of a build's tables: undo, redo, switch, overlay, replay or branch."""
     if rollout.switch:
         # A deploy of a kept version is a switch, too.
         return next((each for each in rollout.reasons if each in {"undo", "redo"}), "switch")

@@ -1,4 +1,4 @@
-"""The log files of the supervisor, of the other processes, and of each build's job."""
+"""Finds and reads the log files of the platform's processes and of each build's job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log_file(store: Store, state: State, name: str) -> Path:
     `collector`. If `name` is a pipeline, the build is its candidate, otherwise its live build,
     otherwise its idle build. If `name` is the number of a rollout, the build is the rollout's
     build. The log of an overlay is the log of the build that folds its tables. Raises UsageError if
-    nothing has that name, or if there is no log yet.
+    `name` is neither a process nor a build, or if there is no log yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
@@ -77,10 +77,10 @@ def _log_of(store: Store, name: str) -> Path:
 def follow_files(
     find: Callable[[], Mapping[str, Path]], positions: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the lines that are appended to files, each block with the file's name, forever.
+    """Yields the lines that are appended to files, forever. Each element is (file's name, lines).
 
-    `find` returns the files by name, and is called every second. A new file is read from its start,
-    and each other file from its offset in `positions`. A line is yielded once it is complete.
+    `find` returns the files by name, and is called every second. A new file is read from its start.
+    A file in `positions` is read from the byte offset there. A line is yielded once it is complete.
     """
     looks, files, at = 0, dict[str, Path](), dict(positions)
     while True:
@@ -95,7 +95,7 @@ def follow_files(
 
 
 def _lines_since(path: Path, position: int) -> tuple[bytes, int]:
-    """Returns the complete lines of a file after a position, and the position after these lines."""
+    """Returns the complete lines of a file after a byte position, and the position of their end."""
     if not path.exists():
         return b"", 0
     with path.open("rb") as file:
@@ -138,10 +138,10 @@ class LogLevel(StrEnum):
 
 
 class LevelFilter:
-    """A filter for the lines of a log by level, across successive blocks of a growing log."""
+    """Selects the lines of a log by level, across successive blocks of a growing log."""
 
     def __init__(self, least: LogLevel | None) -> None:
-        """Creates a filter that keeps lines of level `least` or above, or all lines if it is None.
+        """Creates a filter for lines of level `least` or above, or for all lines if it is None.
 
         The first block must begin at the start of a line.
         """
@@ -150,14 +150,13 @@ class LevelFilter:
         self._level = ""
 
     def has(self, level: str) -> bool:
-        """Returns True if lines of a level are kept."""
+        """Returns True if the filter selects lines of this level."""
         return self._keeps_all or level in self._kept
 
     def leveled_lines(self, lines: Iterable[str]) -> list[tuple[str, str]]:
         """Returns the selected lines, each with its level.
 
-        A line that begins with white space, such as a line of a traceback, has the level of the
-        line before.
+        If a line begins with white space, as in a traceback, its level is that of the line before.
         """
         found = []
         for line in lines:
@@ -192,9 +191,9 @@ def last_leveled_lines(path: Path, count: int, least: LogLevel | None) -> tuple[
 class LogPart:
     """Selected lines of a log, each with its level, and facts about the part that was read.
 
-    `counts` has the number of lines of the part by level, including lines that were not selected.
-    `begin` and `end` are the byte positions of the range from which `lines` has all selected lines.
-    `size` is the size of the file in bytes. `written_at` is the time of the last write to the file.
+    `counts` is the number of lines of the part by level, including lines that were not selected.
+    `lines` contains all selected lines between the byte positions `begin` and `end`. `size` is the
+    size of the file in bytes. `written_at` is the time of the last write to the file.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -215,12 +214,12 @@ def log_part(
     most_lines: int,
     most_bytes: int,
 ) -> LogPart:
-    """Returns lines of a log, from byte `start` on or at the end of the part before byte `before`.
+    """Returns selected lines of a log: the first ones after a byte, or the last ones before a byte.
 
-    With `start`, the first selected lines from there on are returned. Otherwise the last selected
-    lines before `before`, or before the end of the file, are returned. At most `most_bytes` bytes
-    are read, and at most `most_lines` lines are returned. `least` selects lines of this level or
-    above. `search` selects lines that contain this text, in upper or lower case.
+    With `start`, the first selected lines from byte `start` on are returned. Otherwise the last
+    selected lines before byte `before`, or before the end of the file, are returned. At most
+    `most_bytes` bytes are read, and at most `most_lines` lines are returned. `least` selects lines
+    of this level or above. `search` selects lines that contain this text, in upper or lower case.
     """
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
@@ -272,8 +271,8 @@ def log_columns(line: str) -> tuple[str, str, str]:
 def place_at(path: Path, moment: datetime) -> int:
     """Returns the byte position of the first line of a log at or after a time.
 
-    Returns the end of the log if there is no such line. The lines are in the order of their times,
-    and lines without a time belong to the line before.
+    Returns the end of the log if there is no such line. The lines must be in the order of their
+    times. A line without a time belongs to the line before it.
     """
     wanted = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S").encode()
     with path.open("rb") as file:
@@ -291,7 +290,10 @@ def place_at(path: Path, moment: datetime) -> int:
 
 
 def _next_stamp(file: BinaryIO, begin: int, end: int) -> tuple[int, bytes | None]:
-    """Returns the place and the time of the next line with a time that begins in a range."""
+    """Finds the first line that begins with a time, between the byte positions `begin` and `end`.
+
+    Returns the position and the time of the line. The time is None if there is no such line.
+    """
     at = max(0, begin - 1)
     file.seek(at)
     content = file.read(min(_BLOCK, end - at + _STAMP_BYTES))

@@ -1,7 +1,7 @@
-"""The metrics of `/metrics`, in the text format of serving/http. Pure.
+"""The metrics of `/metrics`, in the text format of Prometheus. Pure.
 
-The lag has the name and the labels that common exporters use and that dashboards expect
-(`kafka_consumergroup_lag`). The build is the consumer group. Spark commits no offsets to the
+The metric of the lag has the same name and labels as in common exporters, because dashboards expect
+them (`kafka_consumergroup_lag`). The build is the consumer group. Spark commits no offsets to the
 broker, so a tool that asks the broker cannot show this lag.
 """
 
@@ -24,11 +24,12 @@ from kappa.state.frontier import Frontier
 class MetricFacts:
     """The facts from which the metrics are computed.
 
-    `frontiers` has the two newest frontiers of each build. `rejects` has the number of rejects of
-    the serving builds, by (pipeline, reason). `alerts` has, by name, the numbers of delivered
-    messages, of waiting messages, and of dead letters. `sinks` are the sinks that are served, and
-    sinks that have ended. `free_bytes` is the free space of the root's disk, or None if unknown.
-    `claim` is the host that has claimed a root in a bucket, and True if that host is this host.
+    `frontiers` contains the two newest frontiers of each build. `rejects` maps (pipeline, reason)
+    to the number of rejects of the serving builds. `alerts` maps the name of an alert to the
+    numbers of delivered messages, of waiting messages, and of dead letters. `sinks` are the sinks
+    that are served, and sinks that have ended. `free_bytes` is the free space of the root's disk,
+    or None if unknown. `claim` is the host that has claimed a root in a bucket, and True if that
+    host is this host.
     """
 
     state: State
@@ -43,7 +44,7 @@ class MetricFacts:
 
 
 def metrics_text(seen: MetricFacts, now: datetime) -> str:
-    """Returns all metrics as text, each with its help and type."""
+    """Returns all metrics as text, each with its help text and its type."""
     return "".join(family(*each) for each in _metric_families(seen, now))
 
 

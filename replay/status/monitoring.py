@@ -1,6 +1,6 @@
 """A dashboard for Grafana, and alert rules for Prometheus, for the metrics of `/metrics`. Pure.
 
-A test checks that each expression uses only names and labels that the metrics have.
+A test checks that each expression uses only names and labels that the metrics define.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _COLUMNS, _CHART_ROWS, _NUMBER_ROWS = 24, 8, 4
 class Panel:
     """A panel of the dashboard: a title, a PromQL expression, a legend, and a unit of Grafana.
 
-    A panel without a legend shows a single number, and a panel with a legend shows a chart. From
-    the value `worst` on, the number is red.
+    A panel without a legend shows a single number, and a panel with a legend shows a chart. The
+    number is red if it is `worst` or greater.
     """
 
     title: str
@@ -64,9 +64,9 @@ PANELS = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An alert rule of Prometheus, which fires if a PromQL expression holds for a duration.
+    """An alert rule of Prometheus. It fires if a PromQL expression is true for a duration.
 
-    `during` is that duration. `text` describes the problem; labels of the series are written as `{{
+    `during` is the duration. `text` describes the problem; labels of the series are written as `{{
     $labels.NAME }}`.
     """
 

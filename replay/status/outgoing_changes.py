@@ -1,4 +1,4 @@
-"""The changes that sinks and alerts send at a switch, computed before and after the switch."""
+"""Describes the changes that sinks and alerts send at a switch, before or after the switch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) 
     """Describes the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
     There is one text per outlet. `most` is the setting `alerts.most`. The result is empty while the
-    differences are unknown, and for a rollout that ended without a switch.
+    differences are unknown, and also if the rollout ended without a switch.
     """
     if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
         rollout.verified is None and not rollout.switch
@@ -46,7 +46,7 @@ def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) 
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
-    """Returns lines about each candidate that waits for a yes, and the changes it would send."""
+    """Describes each candidate that waits for an approval, and the changes that it would send."""
     return "".join(
         f"rollout {each.number} of pipeline {each.pipeline} waits for: kappa promote "
         f"{each.pipeline}\n{sending_text(store, state, each, most=most)}"
@@ -83,11 +83,11 @@ def _receipt_of(state: State, rollout: Rollout) -> Receipt | None:
 def outgoing_lines(
     after: Birth, differences: Iterable[Difference], *, before: Birth | None, most: int
 ) -> Iterator[str]:
-    """Yields a line for each outlet that sends changes: `312 updates, 4 deletes to carriers`. Pure.
+    """Yields a line for each outlet that sends changes, such as `4 deletes to carriers`.
 
     `after` is the build that will serve, and `before` is the build that serves until the switch. If
     an outlet sends only a part of a table, the number is an upper bound. An alert sends at most
-    `most` messages, and one more for the rest.
+    `most` messages, and one more message about all further rows. Pure.
     """
     found = {each.table: each for each in differences}
     yield from _sink_lines(after.sinks, found, () if before is None else before.sinks)
@@ -137,9 +137,9 @@ def _change_counts(sink: SinkBirth, found: Difference) -> str:
 
 
 def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
-    """Describes the numbers of an alert's messages and rows, or returns "" if it sends none.
+    """Describes the number of messages that an alert sends, and of the rows that they are about.
 
-    `is_most` is True if the numbers are upper bounds.
+    Returns "" if the alert sends none. `is_most` is True if the numbers are upper bounds.
     """
     if not found.compared:
         return f"at most {most + 1:,} messages"
@@ -154,9 +154,9 @@ def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most:
 
 
 def _updated_rows(found: Difference) -> int:
-    """Returns the number of rows that change.
+    """Returns the number of updated rows.
 
-    If the columns differ between the two builds, all rows that are not new count as changed.
+    If the columns differ between the two builds, all rows that are not new count as updated.
     """
     if found.columns_gone or found.columns_new or found.columns_retyped:
         return (found.rows_after or 0) - found.added

@@ -29,8 +29,8 @@ DOOR = "run/http.door"
 class Running(Struct, frozen=True):
     """The supervisor that runs and is ready, and the address of Kafka for jobs.
 
-    `settings` are the settings of kappa.toml when the supervisor started, as `file_settings`
-    returns them. A record of an older Kappa has no settings.
+    `settings` are the settings in kappa.toml when the supervisor started, in the form that
+    `file_settings` returns. A record of an older Kappa has no settings.
     """
 
     pid: int
@@ -43,7 +43,10 @@ class Running(Struct, frozen=True):
 
 
 class RunningServer(Struct, frozen=True):
-    """The process that serves HTTP: the HTTP server or the keeper of its socket, and the URL."""
+    """The process that serves HTTP, and the URL.
+
+    The process is the HTTP server, or the keeper of the server's socket.
+    """
 
     pid: int
     born: str
@@ -64,12 +67,12 @@ _SERVED = Documents(RunningServer, derived=True, synced=False)
 
 
 def put_running(store: Store, running: Running) -> None:
-    """Writes the record of this supervisor, and replaces the record of an earlier supervisor."""
+    """Writes the record of this supervisor, instead of the record of an earlier supervisor."""
     _RUNNING.put(store.local, RUNNING, replace(running, folder=_folder_id(store)))
 
 
 def running(settings: Settings) -> Running | None:
-    """Returns the supervisor of these settings' root, or None if no supervisor is up and ready."""
+    """Returns the supervisor of the root in these settings, or None if none is up and ready."""
     return running_at(open_store(settings))
 
 
@@ -99,14 +102,14 @@ def restart_text(changed: Iterable[str]) -> str:
 
 
 def ensure_served(store: Store, served: RunningServer) -> None:
-    """Writes the record of this HTTP server, unless exactly this record exists already."""
+    """Writes the record of this HTTP server, unless the same record is stored already."""
     served = replace(served, folder=_folder_id(store))
     if _read_served(store) != served:
         _SERVED.put(store.local, SERVED, served)
 
 
 def ensure_unserved(store: Store, served: RunningServer) -> None:
-    """Deletes the record of this HTTP server, unless another server has replaced the record."""
+    """Deletes the record of this HTTP server, unless it has been replaced by another server."""
     if _read_served(store) == replace(served, folder=_folder_id(store)):
         store.local.delete(SERVED)
 

@@ -1,4 +1,4 @@
-"""The declared schemas of topics, compared with the subjects of the registry."""
+"""Compares the declared schemas of topics with the subjects of the registry."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class CheckedTopic:
 
 
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
-    """Yields the registry's verdict on each value and key format that carries a schema id.
+    """Yields the registry's verdict on each value or key format whose schema is in the registry.
 
     The verdict is whether the declared schema is compatible with the subject. If no subject is
-    declared, the subject has the name that serializers use for the topic's values or keys. Formats
-    without a schema in the registry are skipped.
+    declared, the subject is the one that serializers use by default for the topic's values or keys.
+    Formats without a schema in the registry are skipped.
     """
     known = {*client.subjects()}
     parts = [

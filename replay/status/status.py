@@ -1,4 +1,4 @@
-"""The status: the builds, how much each has folded, and its lag behind the log.
+"""The status of the platform: the builds, their folded offsets, and their lag behind the log.
 
 This module only observes.
 """
@@ -59,7 +59,7 @@ class SlowLook(Protocol):
 
 
 def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
-    """Calls `look` each time. Commands use this function, because they observe only once."""
+    """Calls `look`, and caches nothing. Commands use this function, because they observe once."""
     return look()
 
 
@@ -67,7 +67,8 @@ def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
 class HeldBack:
     """The offsets of a partition that readers cannot read yet, because a transaction is open.
 
-    The transaction began at `offset`. `count` is the number of these offsets.
+    `offset` is the first of these offsets, where the transaction began, and `count` is their
+    number.
     """
 
     topic: str
@@ -78,7 +79,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A topic that matches a pattern of a pipeline, but that the pipeline does not read."""
+    """A topic that matches a pattern of a pipeline, but is not read by the pipeline."""
 
     pipeline: str
     pattern: str
@@ -86,7 +87,7 @@ class Unread:
 
     @property
     def text(self) -> str:
-        """Returns a sentence for display, without the command that resolves the state."""
+        """Returns a sentence for display. The sentence does not name the command `mended_by`."""
         return (
             f"topic {self.topic} matches the pattern {self.pattern} of pipeline {self.pipeline}, "
             "and is not read"
@@ -94,9 +95,9 @@ class Unread:
 
     @property
     def mended_by(self) -> str:
-        """Returns the command that joins the topic.
+        """Returns the command that lets the topic join the pattern.
 
-        After that command, the next deploy reads the topic.
+        The next deploy after the command reads the topic.
         """
         return f"kappa topics join '{self.pattern}'"
 
@@ -119,7 +120,7 @@ class BuildStatus:
 
     `lag` is the number of offsets up to the log's end, or None if the broker was not asked.
     `held_back` is the part of the lag that an open transaction hides from every reader. `fresh_at`
-    is the time at which readers last had all records. `record_times` has, for each topic, the log
+    is the last time at which readers saw all records. `record_times` maps each topic to the log
     time of the newest record that was folded. `folded` is the number of offsets since the origin.
     For a branch, `begun_with` of these offsets were in the tables when the branch began. `rejected`
     and `duplicate` count records; `late` counts some of the rejected records. `beyond` is a message
@@ -129,11 +130,11 @@ class BuildStatus:
     version differs from the version at the build's birth. The build reads `topics`, from the
     offsets `reads_from` on. `base` is the base of a branch. `tables_of` is the build whose tables
     an overlay serves. `slice` is the progress of the job in the next slice, during a replay.
-    `broken` has a sentence for each table and view of the live build that cannot be read, and for
-    each view that fails over its rows. `overflows` are the folded values that do not fit their type
-    now. `view_costs` has the last cost of each maintained view, by view. `rests` is True if the job
+    `broken` contains a sentence for each table and view of the live build that cannot be read, and
+    for each view that fails over its rows. `overflows` are the folded values that do not fit their
+    type now. `view_costs` maps each maintained view to its last cost. `rests` is True if the job
     rests. `pause` and `retirement` are the pipeline's pause and retirement, if any. `drifts` are
-    the ways in which events no longer match their declaration. `step_times` has the times of the
+    the ways in which events no longer match their declaration. `step_times` are the times of the
     job's last slices by step, if the build follows the log.
     """
 
@@ -182,8 +183,7 @@ class BuildStatus:
     def read(self) -> tuple[int, int] | None:
         """Returns the number of offsets that the job has folded, and the number of all offsets.
 
-        The second number is the number of offsets that the job has to read up to the log's end.
-
+        The second number includes the offsets up to the log's end that the job has not folded yet.
         Returns None if the end of the log is unknown.
         """
         folded = self.folded - self.begun_with
@@ -196,7 +196,10 @@ class BuildStatus:
 
     @property
     def reached(self) -> tuple[int, int] | None:
-        """Returns the numbers of `read`, with records counted that are read but not folded."""
+        """Returns the same numbers as `read`, but counts records that are read and not yet folded.
+
+        Returns None if the end of the log is unknown.
+        """
         if self.read is None or self.slice is None:
             return self.read
         folded, total = self.read
@@ -216,8 +219,8 @@ class BuildStatus:
     def age_seconds(self, now: datetime) -> float | None:
         """Returns the age of the rows that readers see, in seconds.
 
-        The age is 0 without lag, and otherwise the age of the frontier. If the lag is unknown, the
-        age of the frontier is an upper bound. Returns None if the build has no frontier.
+        The age is 0 if there is no lag. Otherwise it is the time since `fresh_at`. If the lag is
+        unknown, the age is an upper bound. Returns None if the build has no frontier.
         """
         if self.fresh_at is None:
             return None
@@ -231,10 +234,10 @@ class Status:
 
     `broker_error` is the reason why lags are unknown. `end` is the log's end, or None if the broker
     was not asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics
-    that match a pattern of a build and have not joined it. `damaged` has a sentence with a hint for
-    each record that cannot be read; the facts of all other records are shown. `silent` is the
-    reason why no outlet sends anything, if there is one. `failing` are the sinks and alerts of the
-    serving builds that cannot send now.
+    that match a pattern of a build and have not joined it. `damaged` contains a sentence with a
+    hint for each record that cannot be read. The status contains the facts of all other records.
+    `silent` is the reason why no outlet sends anything, if there is one. `failing` are the sinks
+    and alerts of the serving builds that cannot send now.
     """
 
     generation: int
@@ -263,11 +266,12 @@ def observe_status(
 
     Args:
         store: The root.
-        log: The Kafka client, or None if there is no broker. Without an answer, lags stay unknown.
+        log: The Kafka client, or None if there is no broker. If no broker answers, lags are
+            unknown.
         soak_seconds: The duration of the soak of an idle build.
         underway: The supervisor's report, if there is one.
         reserve: The number of bytes on the disk that the supervisor keeps free.
-        memory: The cache of a process that observes again and again.
+        memory: The cache of a process that observes repeatedly.
         slow: Makes an observation that opens the served tables, or returns a recent result.
         broken_in: Lists the served relations that cannot be opened; by default all are opened.
 
@@ -347,7 +351,7 @@ def observe_status(
 
 
 def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
-    """Returns the offsets that open transactions hold back. Pure.
+    """Returns the offsets that readers cannot read because of open transactions. Pure.
 
     These are the offsets between the end for readers of committed records and the high watermark.
     """
@@ -361,8 +365,8 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
     """Lists topics that match a pattern of a pipeline, but that no build of the pipeline reads.
 
-    `births` are the birth certificates of all wanted builds. The broker is asked only if there is a
-    pattern.
+    `births` are the birth certificates of all wanted builds. If there is no pattern, no request is
+    sent to the broker.
     """
     known = tuple(births)
     patterns = {
@@ -386,7 +390,7 @@ def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
 
 @contextmanager
 def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
-    """Catches an error of Damaged in the block, and adds its text to `damaged`."""
+    """Catches a Damaged error of the block, and adds its text to `damaged`."""
     try:
         yield
     except Damaged as error:
@@ -426,9 +430,9 @@ def _broken_views(
     births: Mapping[str, Birth],
     broken_in: Callable[[Store], Iterable[BrokenRelation]] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the relations that cannot be opened, by pipeline.
+    """Returns messages about the served relations that cannot be opened, by pipeline.
 
-    Does nothing if no view is served.
+    If no view is served, returns an empty mapping without opening any relation.
     """
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
@@ -468,7 +472,7 @@ def _count_overflows(
 ) -> tuple[Overflow, ...]:
     """Counts the served values that do not fit their type now.
 
-    Does nothing if no served table can have such values.
+    If no served table can have such values, returns () without opening any table.
     """
     # The import loads DuckDB, which most looks do without.
     from kappa.serving.query.overflows import count_overflows, overflow_marks  # noqa: PLC0415  # as said above
@@ -487,7 +491,7 @@ def _count_overflows(
 def _with_state(
     build: BuildStatus, state: State, underway: SupervisorReport, soak_seconds: float
 ) -> BuildStatus:
-    """Adds facts of the supervisor's report and of the journal to a build's status."""
+    """Returns a build's status with facts of the supervisor's report and of the journal added."""
     waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, RolloutWait())
     serves = build.role == "live"
     return replace(
@@ -509,7 +513,7 @@ def _with_state(
 def _build_roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
     """Yields (pipeline, role, build, rollout) for each wanted build.
 
-    An idle build that a rollout lets serve again keeps the role idle.
+    If an idle build is the candidate of a rollout, its role is idle.
     """
     active = {rollout.build: rollout for rollout in state.active_rollouts}
     for pipeline, build in state.serving.items():
@@ -575,7 +579,7 @@ def _build_status(
 def _documents_beside(
     store: Store, birth: Birth
 ) -> tuple[Stopped | None, Mapping[str, ViewCost], tuple[Drift, ...], StepTimes | None]:
-    """Reads the documents that a build's job has put next to the birth certificate."""
+    """Reads the documents that a build's job has written next to the birth certificate."""
     build = birth.folded_by
     has_views = any(table.view is not None for table in birth.tables)
     return (
@@ -587,7 +591,10 @@ def _documents_beside(
 
 
 def _record_times(frontier: Frontier | None) -> dict[str, datetime]:
-    """Returns the log times of the newest folded records by topic, if a calendar has them."""
+    """Returns the log time of the newest folded record of each topic.
+
+    A time that a `datetime` cannot represent is omitted, because a producer may send any time.
+    """
     found: dict[str, datetime] = {}
     for topic, parts in () if frontier is None else frontier.log_time.items():
         # A producer may send any time.

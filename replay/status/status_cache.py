@@ -1,4 +1,4 @@
-"""Observations of the platform and the broker that all HTTP clients share, API and page alike.
+"""A cache of observations of the platform and the broker, for all clients of the API and the page.
 
 An observation ("look") is work for the broker and the disk, and many clients request it at once. So
 the result of a look is returned to all requests of the next second. The result of a slow look is
@@ -56,7 +56,7 @@ _MOST_LOOKS = 200
 class _CachedLook:
     """The result or the error of a look, and the time until which it may be returned.
 
-    `is_renewed` is True while a thread makes the look again in the background.
+    `is_renewed` is True while a thread in the background repeats the look.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,7 +67,7 @@ class _CachedLook:
 
 
 class SharedLooks:
-    """The project, a Kafka client, and the results of recent looks."""
+    """Makes observations of a project for all clients, and caches the results."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SharedLooks:
 
     @cached_property
     def memory(self) -> ReadMemory:
-        """Returns the cache of the root's records that this process has read."""
+        """Returns the cache of the records of the root that this process has read."""
         return ReadMemory(self.here.store)
 
     def log(self) -> Log | None:
@@ -117,20 +117,20 @@ class SharedLooks:
         in_background: bool = False,
         client: Client | None = None,
     ) -> _Found:
-        """Returns the result of `look`, or a recent result of the same name.
+        """Returns the result of `look`, or a recent result of a look with the same name.
 
         If the look raises an error, the error is raised again as long as a result would be
         returned.
 
         Args:
             what: The name of the look. Only one look of each name runs at a time.
-            look: Makes the result.
+            look: Makes the observation.
             generation: The generation on which the result depends, if any.
             rest: A result is returned for this many times the duration of its look.
             longest: A result is returned for at most this many seconds.
             in_background: In a project of many pipelines, an old result is returned once more, and
                 a thread makes the look again.
-            client: If this client disconnects, ClientLeft is raised, and the next client looks.
+            client: If this client disconnects while it waits for its turn, ClientLeft is raised.
         """
         known = self._cached_look(generation, what)
         found: _Found
@@ -155,7 +155,7 @@ class SharedLooks:
     def _renew(
         self, known: _CachedLook, look: Callable[[], object], rest: int, longest: float
     ) -> None:
-        """Makes a look and keeps the result. The caller holds the lock of the look."""
+        """Makes a look, and stores its result or error. The caller must hold the look's lock."""
         begun, worked = self._clock(), time.thread_time()
         seen: object = None
         trouble: KappaError | None = None
@@ -208,7 +208,7 @@ class SharedLooks:
         return self.shared_look("status", self._observe_status)
 
     def seen_status(self) -> Status | None:
-        """Returns the status that the last look found, without a new look.
+        """Returns the result of the last look at the status, without a new look.
 
         Returns None if there was no look, or if the last look failed.
         """
@@ -216,7 +216,7 @@ class SharedLooks:
         return found if trouble is None else None
 
     def topics(self) -> Listing:
-        """Returns the rows of `kappa topics list`, without topics that only a file declares.
+        """Returns the rows of `kappa topics list`, except for topics that only a file declares.
 
         Raises Unreachable if no broker is known or none answers.
         """
@@ -241,7 +241,7 @@ class SharedLooks:
         )
 
     def tables(self, generation: int, *, in_background: bool = False) -> tuple[ServedTable, ...]:
-        """Returns the served tables, as `kappa tables` shows them, from a look in this generation.
+        """Returns the served tables of a generation, as `kappa tables` shows them.
 
         `in_background` is as in `shared_look`.
         """
@@ -255,9 +255,9 @@ class SharedLooks:
         )
 
     def look_ahead(self) -> None:
-        """Makes the slow looks in advance for a project of many pipelines.
+        """Fills the cache with the status and the served tables, if the project has many pipelines.
 
-        Then the first page is fast.
+        As a result, the first page is fast.
         """
         with suppress(KappaError):
             if self._has_many_pipelines():
@@ -283,7 +283,7 @@ class SharedLooks:
     def open_rejects(self, status: Status) -> Mapping[str, int]:
         """Returns, for each pipeline, the number of rejects that no redriven record has corrected.
 
-        The tables are queried only if a build that serves has rejected any record.
+        The tables are queried only if a build that serves has rejected at least one record.
         """
         if not any(each.rejected for each in status.builds if each.role == "live"):
             return {}
@@ -329,9 +329,10 @@ class SharedLooks:
         )
 
     def _slow_look(self, name: str, look: Callable[[], _Found], /) -> _Found:
-        """Makes a look at the served tables, or reuses its result.
+        """Makes a look that opens the served tables, or returns a recent result of the same name.
 
-        The look is slow if there are many tables.
+        A result is returned for longer than that of other looks, because the look is slow if there
+        are many tables.
         """
         return self.shared_look(
             name,
@@ -344,7 +345,7 @@ class SharedLooks:
 
 
 def moving_parts(build: BuildStatus) -> Hashable:
-    """Returns the parts of a build's status that can change without a record in the journal. Pure.
+    """Returns the parts of a build's status that can change without a new journal record. Pure.
 
     A new record in the journal is noticed separately.
     """

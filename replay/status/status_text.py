@@ -1,4 +1,4 @@
-"""The status as rows, as the JSON of `-o json`, and as lines for display. Pure."""
+"""Formats the status as rows, as the JSON of `-o json`, and as lines for display. Pure."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def status_document(
 ) -> dict[str, Any]:
     """Returns the whole status as a JSON document.
 
-    The document has the supervisor, the broker, HTTP, the generation, warnings, and an object per
-    wanted build.
+    The document contains the supervisor, the broker, HTTP, the generation, warnings, and an object
+    per wanted build.
     """
     return {
         "generation": status.generation,
@@ -75,8 +75,8 @@ def status_heading(
 ) -> str:
     """Returns one line each for supervisor, broker and HTTP, and then the warnings.
 
-    `http` is the URL of the HTTP server, even while no supervisor runs. `broker` is the address of
-    Kafka, if known.
+    `http` is the URL of the HTTP server, which may run without a supervisor. `broker` is the
+    address of Kafka, or None if it is not known.
     """
     supervisor = (
         "kappa is not up: kappa up -d starts it"
@@ -184,7 +184,7 @@ def _slice_document(slice_: SliceProgress) -> dict[str, Any]:
 
 
 def _build_note(build: BuildStatus) -> str:
-    """Returns the facts about a build that a person should know, the worst first, in one line."""
+    """Describes in one line the facts about a build that a person should know, the worst first."""
     if build.stopped is not None:
         return build.stopped.text
     parts = [
@@ -236,7 +236,7 @@ def _build_note(build: BuildStatus) -> str:
 
 
 def _drift_text(build: BuildStatus) -> str:
-    """Describes the newest drift of a build and the number of others, or returns ""."""
+    """Describes the newest drift of a build and counts the older ones, or returns "" for none."""
     if not build.drifts:
         return ""
     *others, newest = build.drifts
@@ -246,7 +246,7 @@ def _drift_text(build: BuildStatus) -> str:
 
 
 def _views_text(build: BuildStatus) -> str:
-    """Describes the time that the last slice took per maintained view, the longest first."""
+    """Describes the time that the last slice took for each maintained view, the longest first."""
     by_cost = build.views_by_cost
     told = [
         f"{view} {cost.seconds * 1000:,.0f} ms {cost.way}" for view, cost in by_cost[:_SHOWN_VIEWS]

@@ -1,8 +1,8 @@
-"""All clients of a server: with a token, from an issuer, and from this machine.
+"""The clients of a server: those with a token of Kappa, people from an issuer, this machine.
 
-A server that knows no token or issuer answers only this machine, which may do everything. A server
-that has known a token requires a token from each client until the server ends, even if the last
-token is removed meanwhile.
+If no token and no issuer is configured, a server answers only clients on this machine, and these
+clients may do everything. Once a server has known a token, it requires a token from each client
+until the server ends, even if the last token is removed meanwhile.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Accounts:
     ) -> None:
         """Stores the server's own token, the named tokens, and the issuer that identifies people.
 
-        `given` has the named tokens from the settings, and `file` has those that commands create.
-        `key_file` stores the key that signs the cookies of browsers. Without `key_file`, each
-        process has its own key.
+        `given` contains the named tokens from the settings, and `file` contains the tokens that
+        commands create. `key_file` stores the key that signs the cookies of browsers. Without
+        `key_file`, each process generates its own key.
         """
         self.token = token
         self.issuer = issuer
@@ -59,7 +59,7 @@ class Accounts:
 
     @classmethod
     def of(cls, settings: Settings, local: Path, *, token: str | None = None) -> Self:
-        """Returns the clients of a project.
+        """Creates the accounts of a project from its settings.
 
         `local` is the folder of this host for the project's root. `token` replaces `serve.token`.
         Raises SettingsError if the settings contradict each other.
@@ -94,11 +94,14 @@ class Accounts:
         return self._was_guarded
 
     def named_tokens(self) -> tuple[NamedToken, ...]:
-        """Returns the present named tokens. Raises the errors of `TokenFile.tokens`."""
+        """Returns the named tokens of the settings and of the token file, as they are now.
+
+        Raises the errors of `TokenFile.tokens`.
+        """
         return (*self._given, *(() if self._file is None else self._file.tokens()))
 
     def named(self, name: str) -> NamedToken | None:
-        """Returns the present token with the given name, or None if there is none."""
+        """Returns the named token with the given name, or None if there is no such token."""
         return next((each for each in self.named_tokens() if each.name == name), None)
 
     def takes_events(self) -> bool:
@@ -111,7 +114,7 @@ class Accounts:
         return self._takes[1]
 
     def known(self, token: str) -> Identity | None:
-        """Returns the client with a token of Kappa, or None if Kappa does not know the token."""
+        """Returns the client that a token of Kappa identifies, or None if the token is unknown."""
         if self.token is not None and hmac.compare_digest(
             token.encode(errors="surrogateescape"), self.token.encode()
         ):
@@ -120,10 +123,10 @@ class Accounts:
         return None if found is None else found.identity
 
     async def identity(self, bearer: str) -> Identity | None:
-        """Returns the client with a token of Kappa or of the issuer, or None if it is unknown.
+        """Returns the client that a token identifies, or None if the token is unknown.
 
-        Raises TokenRefused if the issuer's token is wrong, and Unreachable if the issuer does not
-        answer.
+        `bearer` is a token of Kappa or of the issuer. Raises TokenRefused if the issuer's token is
+        wrong, and Unreachable if the issuer does not answer.
         """
         found = self.known(bearer)
         if found is not None or self.issuer is None or bearer.count(".") != 2:
@@ -131,7 +134,10 @@ class Accounts:
         return await asyncio.to_thread(self.issuer.identity, bearer)
 
     def page_key(self) -> bytes:
-        """Returns the secret key that signs browsers' cookies. It is generated once and stored."""
+        """Returns the secret key that signs browsers' cookies.
+
+        The key is generated once, and stored in the key file if the file can be written.
+        """
         if not self._key:
             self._key = self._kept_key()
         return self._key
@@ -139,8 +145,8 @@ class Accounts:
     def salt_of(self, user: str) -> bytes:
         """Returns the 16 bytes of salt for a user name that is not the name of a token.
 
-        The salt of a name is always the same, as for the name of a token. So a stranger cannot find
-        out from a salt which names have tokens.
+        The salt for a user name never changes, just as the salt of a token never changes. So a
+        stranger cannot find out from a salt which names have tokens.
         """
         name = user.encode(errors="surrogateescape")
         return hmac.digest(self.page_key(), b"salt of user " + name, "sha256")[:16]
@@ -165,6 +171,7 @@ class Accounts:
 def token_file(settings: Settings, local: Path) -> TokenFile:
     """Returns the file of a project's named tokens.
 
-    `local` has the same meaning as in `Accounts.of`.
+    `local` is the folder of this host for the project's root. The token file is in this folder,
+    unless the settings name another file.
     """
     return TokenFile(settings.access.file or local / TOKENS)

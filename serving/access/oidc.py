@@ -1,9 +1,10 @@
-"""People by OpenID Connect: bearer tokens, checked by issuer, audience, time and signature.
+"""Identification of people by OpenID Connect, with bearer tokens that an issuer has signed.
 
-The keys of the issuer are fetched for the first token, and kept. If a token has an unknown key, the
-keys are fetched again, but at most once every few seconds, so that forged tokens do not burden the
-issuer. The keys are fetched again each hour, so that a withdrawn key becomes invalid. While the
-issuer does not answer, the keys are used for up to a day.
+Each token is checked for its issuer, audience, time and signature. The issuer's keys are fetched
+for the first token, and cached. If a token has an unknown key, the keys are fetched again, but at
+most once every few seconds, so that forged tokens do not burden the issuer. The keys are fetched
+again each hour, so that a withdrawn key becomes invalid. While the issuer does not answer, the
+cached keys are used for up to a day.
 
 Only signatures by a private key are accepted. A token without a signature, or signed with a shared
 secret, is refused, whatever its header says.
@@ -48,7 +49,7 @@ _MOST_CHARACTERS = 1 << 14
 
 
 class TokenRefused(KappaError):
-    """The error for a token or sign-in of an issuer that is refused."""
+    """The error for a refused token of the issuer, or for a refused sign-in at the issuer."""
 
     status = 401
 
@@ -215,7 +216,10 @@ class Issuer:
         return name, [each for each in groups if isinstance(each, str)] if _is_list(groups) else []
 
     def identity_of_person(self, name: str, groups: Iterable[str]) -> Identity:
-        """Returns the identity of a person, with the grants that the settings have now."""
+        """Returns the identity of a person, with the rights granted in the settings.
+
+        The rights are those of the person `name`, and those of the groups in `groups`.
+        """
         mine = (self._settings.groups.get(each) for each in groups)
         grants = [each for each in (self._settings.people.get(name), *mine) if each is not None]
         return _joined_identity(name, grants)
@@ -305,7 +309,7 @@ class Issuer:
 
 
 def _joined_identity(name: str, grants: Iterable[GrantSettings]) -> Identity:
-    """Joins grants: a person may do everything that any of the grants allows. Pure."""
+    """Returns the identity of a person who may do everything that any grant allows. Pure."""
     grants = tuple(grants)
     roles = {role for each in grants for role in each.roles}
     reading = [each.tables for each in grants if Role.READ in each.roles]
@@ -331,7 +335,7 @@ def _wrong(why: str) -> TokenRefused:
 
 
 def _part_of(error: Exception) -> str:
-    """Names the part of a token that has caused an error."""
+    """Returns the name of the token's part that has caused an error, such as `signature`."""
     claim = getattr(error, "claim", None)
     if isinstance(claim, str):
         return f"claim {claim}"
@@ -341,9 +345,9 @@ def _part_of(error: Exception) -> str:
 
 
 def _ensure_private(url: str) -> None:
-    """Raises ValueError unless a URL begins with https:// or leads to this machine.
+    """Raises ValueError unless a URL begins with https://, or is an http:// URL of this machine.
 
-    Otherwise, a third party could change what is fetched from the URL.
+    If content came from another machine over plain HTTP, a third party could change the content.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:

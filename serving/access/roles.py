@@ -1,8 +1,8 @@
 """Acts, roles and identities, and the only function that decides about rights. Pure.
 
 Each route names its act, and `may` decides before the route runs. The HTTP server, the page, the
-collector, and every other server on the network work in this way. docs/reference/roles.md has the
-same table.
+collector, and every other server on the network work in this way. docs/reference/roles.md documents
+the role that each act requires.
 
 A stronger role includes the weaker roles: `admin` > `operate` > `stage` > `read`. `collect` is
 separate, and only `admin` includes it. A grant of `read` that names tables is narrower: its client
@@ -121,7 +121,7 @@ def table_object(pipeline: str, table: str) -> str:
 class Identity:
     """A known client: its name in the journal, and its rights.
 
-    `topics` has the topics to which the client may send events, or is None for all topics.
+    `topics` contains the topics to which the client may send events, or is None for all topics.
     """
 
     name: str
@@ -199,7 +199,8 @@ def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
 def naming_no_others(identity: Identity) -> Iterator[None]:
     """Replaces the hint of an error in the block if the client may read only some tables.
 
-    The original hint could name other tables.
+    The new hint lists the tables that the client may read. The original hint could name other
+    tables.
     """
     try:
         yield

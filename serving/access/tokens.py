@@ -1,9 +1,9 @@
 """Named tokens: created once, stored as hashes, and read again when their file changes.
 
 A token has 256 random bits, so a plain SHA-256 is enough to hide the token: nobody can find the
-token by trying. The record of a token also has the verifier of SCRAM-SHA-256 (RFC 5802, RFC 7677),
-in PostgreSQL's own form. With the verifier, the server can check that a Postgres client knows the
-token.
+token by trying. The record of a token also contains the token's verifier for SCRAM-SHA-256 (RFC
+5802, RFC 7677), in the format of PostgreSQL. With the verifier, the server can check that a
+Postgres client knows the token.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ class NamedToken(Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """Returns the client that uses the token."""
+        """Returns the identity of the client that uses the token."""
         return identity_of(f"token {self.name}", self.roles, self.tables, self.topics)
 
 
 class _Stored(Struct, frozen=True):
     """The content of the token file.
 
-    The file is sealed, because a single changed bit could give a token the right to all tables.
+    The file is sealed with a checksum, because a single changed bit could give a token the right to
+    all tables.
     """
 
     format: int
@@ -109,7 +110,8 @@ def sha256_of(token: str) -> str:
 def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
     """Returns the record of a token, or None if the token is not known.
 
-    The token is compared with all records, so that the time taken reveals nothing.
+    The token is compared with all records, so that the duration of the search does not reveal
+    whether the token is known.
     """
     digest, found = sha256_of(given), None
     for each in tokens:
@@ -142,10 +144,10 @@ class TokenFile:
         self._read: tuple[tuple[int, int, int] | None, tuple[NamedToken, ...]] = (None, ())
 
     def tokens(self) -> tuple[NamedToken, ...]:
-        """Returns the present tokens, or no tokens if there is no file.
+        """Returns the tokens that the file contains now, or an empty tuple if there is no file.
 
-        Raises Damaged if the file is not as it was written, and KappaError if the file cannot be
-        read.
+        Raises Damaged if the content of the file is damaged or comes from a newer version of Kappa,
+        and KappaError if the file cannot be read.
         """
         try:
             found = self.path.stat()
@@ -170,10 +172,11 @@ class TokenFile:
         *,
         made_by: str,
     ) -> str:
-        """Creates a token and returns it. The file stores only its hash and verifier.
+        """Creates a token, stores its record, and returns the token.
 
-        Raises UsageError if the name is not valid, SettingsError if the grant is not valid, and
-        Conflict if the name is taken.
+        The record contains only a hash and a verifier of the token. Raises UsageError if the name
+        is not valid, SettingsError if the grant is not valid, and Conflict if another token already
+        has the name.
         """
         token = f"{_PREFIX}{secrets.token_urlsafe(_RANDOM_BYTES)}"
         record = named_token(name, token, roles, tables, topics, made_by=made_by)
@@ -189,9 +192,10 @@ class TokenFile:
         return token
 
     def remove_token(self, name: str) -> NamedToken:
-        """Removes a token, so that requests with the token are refused from now on.
+        """Removes the token with the given name, and returns its record.
 
-        Raises UsageError if there is no token with the name.
+        From then on, requests with the token are refused. Raises UsageError if no token has the
+        name.
         """
         with self._changed_alone():
             there = self.tokens()

@@ -32,7 +32,10 @@ class ArrivedEvent(Struct, frozen=True, array_like=True):
 
 
 class UntilAcknowledged:
-    """Sends events whose senders do not wait for an answer."""
+    """A sender that sends events again until the broker has acknowledged them.
+
+    The programs from which the events come do not wait for an answer.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,11 @@ class UntilAcknowledged:
         *,
         most: int,
     ) -> None:
-        """Sets the limits of a batch.
+        """Sets the limits of a batch: at most 1,000 events and 1 MiB.
 
-        `topic` returns a collected topic by name, or None. A record may have at most `most` bytes.
-        A batch takes at most half of the queue, so that a batch always fits, and so that room for
-        requests remains.
+        `topic` returns a collected topic by name, or None if no events are collected for the name.
+        A record may have at most `most` bytes. A batch fills at most half of the queue. So a batch
+        always fits into the queue, and some room remains for requests.
         """
         self._intake = intake
         self._counts = counts
@@ -58,10 +61,11 @@ class UntilAcknowledged:
     async def deliver(
         self, batch: Sequence[ArrivedEvent], way: str, refused: Callable[[str], None]
     ) -> Mapping[str, int]:
-        """Sends a batch, however long this takes. Returns the number of events by outcome.
+        """Sends a batch until each event is acknowledged or is refused for good.
 
-        `way` is the way of arrival, for the metrics. `refused` is called with the reason whenever
-        the broker has refused some events.
+        There is no time limit. Returns the number of events by outcome: `acknowledged`, `failed` or
+        `invalid`. `way` is the way of arrival, for the metrics. `refused` is called with the reason
+        whenever the broker has refused some events.
         """
         tally: Counter[str] = Counter()
         left = list(batch)
@@ -99,8 +103,8 @@ class UntilAcknowledged:
     ) -> tuple[list[ArrivedEvent], str]:
         """Sends events of a topic. Returns the events to send again, and the reason of a refusal.
 
-        The reason is empty if the broker has refused nothing, for example if it could not be
-        reached.
+        The reason is empty if the broker has refused nothing, for example if the broker could not
+        be reached.
         """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))

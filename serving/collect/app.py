@@ -8,14 +8,16 @@
     GET  /healthz, /readyz         whether the process runs; whether events are acknowledged
     GET  /metrics                  the counts of the process
 
-The body of a request is read only if its caller is allowed and there is room for the body.
+The body of a request is read only if its caller is allowed and there is room for the body in the
+queue.
 
 Messages of a websocket are acknowledged cumulatively. `{"acknowledged": 12, "token":
 "visits:0=41"}` means that the first twelve messages need not be sent again: each is in the log, or
-was answered with `{"line": 7, "reason": ..., "detail": ...}`. If there are too many unacknowledged
-messages, or if there is no room, nothing is read, and TCP slows the client down. If the broker does
-not acknowledge, the connection ends with code 1013, and the client must send all messages after the
-last acknowledgement again. Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
+was answered with `{"line": 7, "reason": ..., "detail": ...}`. If too many messages are
+unacknowledged, or if the queue is full, the collector stops reading, and TCP slows the client down.
+If the broker does not acknowledge an event, the collector closes the connection with code 1013, and
+the client must send all messages after the last acknowledgement again. Source:
+https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
 
 from __future__ import annotations
@@ -79,8 +81,9 @@ class CollectorApp:
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Stores the shared objects, and limits bodies as the settings say.
+        """Stores the shared objects and the limits of requests.
 
+        The setting `collect.body_bytes` replaces the limit in `bounds` for a request's body.
         `datagrams` is the socket for datagrams, or None.
         """
         self._stand = stand
@@ -119,7 +122,7 @@ class CollectorApp:
     async def _answer(
         self, scope: Scope, headers: dict[str, str], receive: Receive, held: _HeldRoom
     ) -> HttpReply | None:
-        """Returns the answer, or None if the client has left."""
+        """Returns the answer to a request, or None if the client has closed the connection."""
         method, path = scope["method"], scope["path"]
         if path == "/healthz":
             return HttpReply(200, b'{"status":"ok"}')
@@ -216,7 +219,7 @@ class CollectorApp:
     async def _stream(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Receives events by a websocket, or answers its handshake with an error."""
+        """Receives events over a websocket, or answers the handshake with an error."""
         try:
             ensure_room(connection_of(scope), self._bounds)
             self._stand.callers.origin(headers)
@@ -287,7 +290,10 @@ class _HeldRoom:
         self._size += size
 
     def handed_over(self) -> Callable[[], None]:
-        """Reserves the room beyond the end of the request. Returns a function that releases it."""
+        """Returns a function that releases the room.
+
+        The room remains reserved after the end of the request, until this function is called.
+        """
         size, self._size = self._size, 0
         return lambda: self._intake.release(size)
 
@@ -297,7 +303,10 @@ class _HeldRoom:
 
 
 def _asked(scope: Scope) -> dict[str, str]:
-    """Returns the parameters of a request's query. A repeated parameter has its first value."""
+    """Returns the parameters of a request's query.
+
+    If a parameter is repeated, only its first value is returned.
+    """
     query = scope["query_string"].decode("latin-1")
     return {name: values[0] for name, values in parse_qs(query).items()} if query else {}
 
@@ -423,7 +432,11 @@ class EventsIn:
             await self._told(before)
 
     async def _told(self, before: int) -> None:
-        """Sends the number of settled messages, if it is larger than `before`."""
+        """Acknowledges the settled messages to the client, if their number is larger than `before`.
+
+        The acknowledgement contains the number of settled messages and the write token of their
+        events.
+        """
         if self._settled > before:
             token = written_offsets(Offsets({self._topic.name: self._ends}))
             await self._tell({"acknowledged": self._settled, "token": token or None})

@@ -1,4 +1,4 @@
-"""The objects that all ways to receive events share: topics, callers, the queue, and tasks."""
+"""The state that all ways to receive events share: topics, callers, the queue, and tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CollectorMeans:
 
 
 class CollectorStand:
-    """The objects that all ways to receive events share.
+    """The state of a collector. All ways to receive events share it.
 
     `open` creates the queue and the tasks, and must be called within an event loop.
     """
@@ -86,7 +86,7 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Stops the tasks, waits some seconds for events in transit, and closes the queue."""
+        """Stops the tasks, waits up to 5 s for events in transit, and closes the queue."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()
@@ -128,12 +128,15 @@ class CollectorStand:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _fail(self, why: str) -> None:
-        """Ends this process with an error, so that a new process is started."""
+        """Stores the reason of a failure, and ends this process with SIGTERM.
+
+        The process then exits with an error, so that `kappa up` starts the collector again.
+        """
         self.failure = why
         os.kill(os.getpid(), signal.SIGTERM)
 
     def missing(self) -> list[str]:
-        """Returns the reasons why events are not acknowledged now."""
+        """Returns the reasons why events cannot be acknowledged now, or an empty list."""
         found = [
             f"topic {name} is not on the broker"
             for name, topic in self._means.declared.topics.items()
@@ -146,7 +149,7 @@ class CollectorStand:
         return found
 
     def metrics(self) -> str:
-        """Returns all metrics as text."""
+        """Returns the metrics of the collector and of its pulled sources, as text."""
         return "".join((self.counts.text(self._gauges()), *self.pulls.metrics()))
 
     def _gauges(self) -> Iterable[tuple[str, str, float]]:

@@ -1,10 +1,11 @@
-"""The programs and pages that may send events: by token, by site, and by rate.
+"""The programs and web pages that may send events, checked by token, site and rate.
 
-Without sources, only this machine may send: the collector listens at a loopback address, and
-refuses pages of other sites that are open on this machine. With sources, or with a token of the
-role `collect` (kappa token), each request must have a token. A browser's image, beacon or websocket
-cannot set a header, so the token may be in the URL. Everybody who sees the page then knows the
-token, so it should belong to a separate source with a rate.
+If no sources are configured, only programs on this machine may send: the collector listens at a
+loopback address, and refuses pages of other sites that are open on this machine. If sources are
+configured, or if a token has the role `collect` (`kappa token`), each request must contain a token.
+An image, a beacon or a websocket of a browser cannot set a header, so the token may be in the URL.
+Everybody who sees the page then knows the token. Therefore the token should belong to a separate
+source, for which a rate is configured.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ _NO_OTHER_SITE = frozenset({"none", "same-origin"})
 class Rate:
     """A limit on the number of events per second. Pure.
 
-    The events of one second may be sent at once. A request that exceeds the rate is allowed, and
-    the next request must wait for it.
+    The events of one second may be sent at once. A request that exceeds the rate is still allowed.
+    No further event is then allowed until enough time has passed for the excess events.
     """
 
     def __init__(self, per_second: int) -> None:
-        """Sets the rate. 0 means no limit."""
+        """Sets the largest number of events per second. 0 means no limit."""
         self._per_second = per_second
         self._left = float(per_second)
         self._at = 0.0
 
     def take(self, count: int, now: float) -> float:
-        """Counts `count` events at the time `now`, and returns 0.0.
+        """Counts `count` events at the time `now`, in seconds, and returns 0.0.
 
         If no event is allowed now, counts nothing, and returns the seconds to wait until events are
         allowed again.
@@ -62,7 +63,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program or page that may send events to some topics, with a rate."""
+    """A program or web page that may send events: its identity, and the limit on its events."""
 
     identity: Identity
     rate: Rate
@@ -103,9 +104,9 @@ class Callers:
     ) -> None:
         """Creates the callers of all sources, and checks that the address is guarded.
 
-        Raises SettingsError if the name, the token or the topics of a source are not valid, or if
-        other machines could send events without a token. `wrong` is the queue of requests with
-        wrong tokens. `accounts` has the named tokens.
+        `wrong` is the queue in which requests with wrong tokens wait. `accounts` contains the named
+        tokens. Raises SettingsError if the name, the token or the topics of a source are not valid,
+        or if other machines could send events without a token.
         """
         self._wrong = wrong
         self._accounts = accounts
@@ -137,8 +138,8 @@ class Callers:
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
         """Returns the caller of a request.
 
-        `token_in_address` is the token in the request's URL, or None. Raises HttpError if the
-        request does not come from a caller.
+        `token_in_address` is the token in the request's URL, or None. Raises HttpError if nobody
+        may send this request.
         """
         if not self.asks_for_tokens:
             host = _host_of(headers.get("host", ""))
@@ -171,9 +172,9 @@ class Callers:
         return self.known(_token_of(headers) or "")
 
     def known(self, token: str) -> Caller | None:
-        """Returns the caller with a token, or None.
+        """Returns the caller that a token identifies, or None if the token is unknown.
 
-        If no tokens are needed, all requests have the same caller.
+        If no tokens are needed, returns the same caller for all requests.
         """
         if not self.asks_for_tokens:
             return self._anybody
@@ -196,7 +197,7 @@ class Callers:
         return self._had_tokens
 
     def origin(self, headers: Mapping[str, str]) -> str:
-        """Returns the site of the page that sends the request, or "" if no page does.
+        """Returns the site of the page that sends the request, or "" if no page sends it.
 
         Raises HttpError if the site may not send events.
         """

@@ -19,19 +19,19 @@ class CollectorCounts:
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def events(self, topic: str, way: str, tally: Mapping[str, int]) -> None:
-        """Counts events. `tally` has the number of events by outcome."""
+        """Adds events to the counts. `tally` maps each outcome to a number of events."""
         for outcome, count in tally.items():
             if count:
                 self._events[topic, way, outcome] += count
 
     def request(self, way: str, status: int) -> None:
-        """Counts an answered request."""
+        """Counts an answered request by its way of arrival and the HTTP status of the answer."""
         self._requests[way, status] += 1
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """Formats all counts as metrics.
 
-        `gauges` has the name, the help text and the value of each further metric.
+        `gauges` contains the name, the help text and the value of each further metric.
         """
         return "".join(self._families(gauges))
 

@@ -1,9 +1,9 @@
 """The topics for which events are collected, as the project's files declare them now.
 
-An event is valid here exactly if it is valid in a slice, because the same code reads both. If the
-project's files, or files that they name, change, all files are loaded again. If the files cannot be
-loaded, the previous declarations remain in use, so a mistake in a file does not stop the collection
-of events.
+An event is valid here exactly if it is valid in a slice, because the collector and the engine read
+events with the same code. If the project's files, or files that they name, change, all files are
+loaded again. If the files cannot be loaded, the previous declarations remain in use, so a mistake
+in a file does not stop the collection of events.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class DeclaredTopics:
     ) -> None:
         """Loads the topics `names` from the project.
 
-        `pull` has the sources, and a topic must have the fields that its source fills. `say` gets
-        messages for the operator. `load` replaces the function that loads the project, for tests.
-        Raises UsageError if a topic is not declared, and the errors of loading.
+        `pull` contains the declared sources. A topic must declare the field that its source fills.
+        `say` gets messages for the operator. `load` replaces the function that loads the project,
+        for tests. Raises UsageError if a topic is not declared, and the errors of loading.
         """
         self._project = project
         self._names = names
@@ -172,9 +172,9 @@ def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str,
 def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
     """Returns the topics that a project's pipelines read, by name.
 
-    `names` are the topics of `collect.topics`. Raises UsageError if a sink writes one of them. If
-    one of them is not declared in the files that could be loaded, raises the error of a file that
-    could not be loaded, if there is one.
+    `names` are the topics of `collect.topics`. Raises UsageError if a sink writes one of these
+    topics. If one of these topics is not declared in the files that could be loaded, and another
+    file could not be loaded, raises the error of that other file.
     """
     found = load_files(project)
     topics = {
@@ -189,7 +189,7 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
 def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
     """Raises UsageError if a sink writes a topic of `collect.topics`.
 
-    The topic of a sink has only rows of a table.
+    The topic of a sink may contain only the rows of the sink's table.
     """
     sinks = {sink.name: sink for pipeline in pipelines for sink in pipeline.sinks}
     for name in names:

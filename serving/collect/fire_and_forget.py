@@ -1,4 +1,4 @@
-"""Events whose sender gets no answer. They are only counted.
+"""Events whose senders get no answer. The outcomes of these events are only counted.
 
 Each event goes through the spool (spool.py), in order. So no event is lost if the process is
 killed, or while the broker cannot be reached, unless the spool is full. If the process is killed

@@ -1,7 +1,7 @@
 """The bounded queue of events between their arrival and the broker's acknowledgement.
 
-Room in the queue is reserved before a body is read or events are sent, so events without room are
-refused at once.
+Room in the queue is reserved before a body is read or events are sent. If there is no room for
+events, the events are refused at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Intake:
 
     @property
     def trouble(self) -> str:
-        """Returns why events are not acknowledged now, or an empty text if there is no trouble."""
+        """Returns the reason why events are not acknowledged now, or an empty text."""
         if self.is_away:
             return "no Kafka broker answers"
         if self._waiting:
@@ -74,7 +74,7 @@ class Intake:
         return self._producer.fatal
 
     async def until_room(self, size: int, events: int = 1) -> None:
-        """Waits until there is room for a number of further events with `size` bytes."""
+        """Waits until there is room for `events` further events with `size` bytes in total."""
         while not self.has_room(events) or self.bytes + size > self.most_bytes:
             self._freed.clear()
             await self._freed.wait()
@@ -95,7 +95,11 @@ class Intake:
         return self.events + events <= self.most_events and self.bytes < self.most_bytes
 
     def ensure_room(self, events: int) -> None:
-        """Raises HttpError if `events` further events cannot be sent, now or in any request."""
+        """Raises HttpError if `events` further events cannot be sent now.
+
+        The status is 413 if the events would exceed even an empty queue, and 503 if the queue is
+        too full now.
+        """
         if events > self.most_events:
             raise HttpError(
                 413,

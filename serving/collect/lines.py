@@ -1,7 +1,7 @@
 """The events of a request, the outcome of each event, and the answer with all outcomes.
 
-Each line is validated separately: the answer has the reason for each invalid line, and the other
-lines are sent.
+Each line is validated separately. The answer contains the reason for each invalid line, and the
+events of the valid lines are sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Outcome = ProducedRecord | Invalid | Placed | Undelivered
 class Lines:
     """The events of a request for one topic, with their outcomes.
 
-    `numbers` has the line number of each event. A single event has the line number 1.
+    `numbers` contains the line number of each event. A single event has the line number 1.
     """
 
     topic: str
@@ -58,13 +58,13 @@ class Lines:
     is_batch: bool
 
     def unsent(self) -> list[int]:
-        """Returns the places of the events that have not been sent yet."""
+        """Returns the indexes in `outcomes` of the events that have not been sent yet."""
         return [
             place for place, each in enumerate(self.outcomes) if isinstance(each, ProducedRecord)
         ]
 
     def records(self, places: Sequence[int]) -> list[ProducedRecord]:
-        """Returns the records at the given places."""
+        """Returns the records at the given indexes of `outcomes`."""
         found = (self.outcomes[place] for place in places)
         return [each for each in found if isinstance(each, ProducedRecord)]
 
@@ -88,7 +88,7 @@ class Lines:
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Returns True if a body with this media type has one event per line."""
+    """Returns True if a body with this media type contains one event per line."""
     return (content_type or JSON).partition(";")[0].strip().lower() in _LINES
 
 
@@ -112,7 +112,11 @@ async def read_lines(topic: CollectedTopic, body: bytes, key: str, most: int) ->
 
 
 def read_one(topic: CollectedTopic, body: bytes, key: str, most: int) -> Lines:
-    """Reads a body that is a single event."""
+    """Reads a body that is a single event.
+
+    `key` is the request's Idempotency-Key, or "". `most` is the largest number of bytes of an
+    event.
+    """
     headers = ((KEY_HEADER, key.encode()),) if key else ()
     found = read_event(topic, body, headers, most)
     if isinstance(found, Invalid):

@@ -1,12 +1,12 @@
 """Stored answers: for repeated requests, and for requests that did not wait for the outcome.
 
 If a request is repeated with the same `Idempotency-Key`, the repeat gets the same answer. A repeat
-that arrives while the first request is in progress waits for the end of the first request. If a
-request was acknowledged only in part, a repeat sends only the other events.
+that arrives while the first request is in progress waits for the end of the first request. If only
+some events of a request were acknowledged, a repeat sends only its other events.
 
-The number of stored answers is limited, and they are lost when the process exits. To recognize
-later repeats, each record has its key as a header, and the `identity` of a topic keeps repeated
-records out of the topic's tables.
+The number of stored answers is limited, and all stored answers are lost when the process exits. To
+make later repeats recognizable, each record contains its request's key in a header. The `identity`
+of a topic keeps repeated records out of the topic's tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLACED = frozenset({200, 207})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request: the digest of its body, the task that processes it, and then its events.
+    """A request: the digest of its body, the task that processes the request, and its events.
 
     `lines` is None until the request has been processed once.
     """
@@ -43,7 +43,7 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests, by source, topic and key. The number of all their events is limited."""
+    """The latest requests, by source, topic and key. The total number of events is limited."""
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -58,9 +58,9 @@ class Remembered:
     ) -> Lines:
         """Processes a request unless its events are settled already, and returns its events.
 
-        `name` is the source, the topic and the key. `work` processes the request. It gets the
-        events of an earlier attempt that was acknowledged only in part, or None. Raises HttpError
-        if the key was used with another body.
+        `name` consists of the source, the topic and the key. `work` processes the request. Its
+        argument is the events of an earlier attempt that was acknowledged only in part, or None.
+        Raises HttpError if the key was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)
@@ -140,7 +140,8 @@ def key_of(header: str | None) -> str:
 def go_on(lines: Lines, before: Lines | None) -> None:
     """Copies the outcomes of the events that an earlier attempt has written to the topic's log.
 
-    These events are not sent again. `before` has the events of the earlier attempt, or is None.
+    These events are not sent again. `before` contains the events of the earlier attempt, or is
+    None.
     """
     if before is None:
         return
@@ -165,7 +166,8 @@ class LaterRequests:
     ) -> HttpReply:
         """Starts to process a request, and returns the immediate answer with the id of the request.
 
-        `at_end` is called when the request has ended. Raises HttpError if too many requests wait.
+        `at_end` is called when the request has been processed or refused. Raises HttpError if too
+        many requests wait.
         """
         self._forget()
         if len(self._tasks) >= self._most:
@@ -209,7 +211,7 @@ class LaterRequests:
         return HttpReply(200, msgspec.json.encode(body))
 
     def _forget(self) -> None:
-        """Forgets the oldest requests that have ended, if there are too many."""
+        """Removes the oldest requests that have ended, if there are too many requests."""
         ended = (name for name, task in self._tasks.items() if task.done())
         while len(self._tasks) >= self._most and (name := next(ended, None)) is not None:
             del self._tasks[name]

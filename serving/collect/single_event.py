@@ -1,9 +1,9 @@
 """Requests with a single event that arrive complete, handled without a task of the event loop.
 
 A request is handled here only if its event can certainly be sent. All other requests are passed on
-to app.py, which also answers invalid and refused events. So each request gets the same answer,
-whichever module handles it. Several requests of a connection may be processed at the same time; the
-answers have the order of the requests.
+to app.py, including requests with invalid or refused events. So each request gets the same answer,
+whichever module handles it. Several requests of a connection may be processed at the same time;
+their answers are sent in the order of the requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SingleEvents:
-    """Sends single events to the broker."""
+    """A sender that checks single events and sends them to the broker, without a task per event."""
 
     def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
         self._stand = stand
@@ -61,9 +61,10 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event, and later calls `answer` with the reply.
+        """Sends an event to the broker, and later calls `answer` with the reply.
 
-        Returns False if the request must be passed on to app.py; nothing was done then.
+        Returns False if the request must be passed on to app.py. In this case the event has not
+        been sent, and `answer` is not called.
         """
         stand, intake, size = self._stand, self._stand.intake, len(body)
         read = _read_headers(headers)
@@ -218,7 +219,7 @@ class EventProtocol(PatientProtocol):
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that are needed, or None if app.py must handle the request."""
+    """Returns the headers that this module reads, or None if app.py must handle the request."""
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

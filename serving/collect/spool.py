@@ -1,9 +1,9 @@
 """Events on the local disk that wait for the broker, in order and of limited total size.
 
-The events are kept if the process is killed, but may be lost in a power failure, because nothing is
+The events survive if the process is killed, but may be lost in a power failure, because nothing is
 synced. A process appends to its own file of the spool, and the next process starts another file. If
-a kill has cut an event short, that event is ignored; it is the last of its file. The position is
-the place after the last event that need not be sent again.
+the process was killed while it wrote an event, the incomplete event at the end of the file is
+ignored. The position is the place after the last event that need not be sent again.
 
 The spool may be used by one thread at a time.
 """

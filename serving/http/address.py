@@ -1,4 +1,4 @@
-"""The address of the HTTP server: parses it, ensures that it is guarded, and opens its socket.
+"""The address of the HTTP server: its parser, the check that it is guarded, and its socket.
 
 The process that keeps the socket open needs this module and must be small, so the module imports
 only the standard library and errors.

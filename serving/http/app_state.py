@@ -1,6 +1,6 @@
 """The objects that routes share: store, sandbox, snapshots, the queue of wrong tokens, and looks.
 
-A look is a function that reads some state; many requests share its result.
+A look is a function that reads some state. Many requests share the result of one look.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ ROWS: dict[str, Any] = {"type": "array", "items": OBJECT}
 class Stand:
     """The objects that all routes share.
 
-    `unready` returns, as sentences, what the server lacks to answer queries.
+    `unready` returns the reasons why the server cannot answer queries, as sentences, or an empty
+    list.
     """
 
     store: Store
@@ -86,9 +87,9 @@ def place_of(request: Request) -> ProjectPlace | None:
 
 
 class SharedLook(Generic[_Seen]):
-    """A look whose result many requests share. The look runs at most once per `seconds`.
+    """A function whose result many requests share. It is called at most once per `seconds`.
 
-    The look runs in a separate thread, so it occupies none of the threads that answer requests.
+    The function runs in a separate thread, so it occupies none of the threads that answer requests.
     """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
@@ -99,7 +100,7 @@ class SharedLook(Generic[_Seen]):
         self._last: tuple[float, _Seen] | None = None
 
     async def seen(self) -> _Seen:
-        """Returns the last result, or the result of a new look if it is older than `seconds`."""
+        """Returns the last result, or a new result if the last one is older than `seconds`."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._last is None or now - self._last[0] >= self._seconds:

@@ -21,7 +21,7 @@ _IDENTITY = "kappa_identity"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The largest request in bytes, the longest time of each step, and the most connections.
+    """The limits of a server: request sizes in bytes, times of steps, numbers of connections.
 
     The steps are reading a request's head (connection_limits.py), reading its body, and sending a
     piece of the answer. A request with a wrong token is delayed by `wrong_seconds`. At most

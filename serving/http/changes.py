@@ -1,10 +1,10 @@
 """The changes of a table over HTTP, as server-sent events and as messages of a websocket.
 
-Both have the same messages: `begin` with the head of a change set, `rows` with an array of changes,
-and `commit`, whose id is the cursor. When a browser reconnects, its EventSource sends the last
-cursor back (`Last-Event-ID`), so all messages after that cursor are sent again. A client should use
-the rows only when their commit has arrived. A further stream signals that tables have changed, with
-the counts of changed rows and without rows. Source:
+Both streams consist of the same messages: `begin` with the head of a change set, `rows` with an
+array of changes, and `commit`, whose id is the cursor. When a browser reconnects, its EventSource
+sends the last cursor back (`Last-Event-ID`), so all messages after that cursor are sent again. A
+client should use the rows of a change set only after the `commit` has arrived. A third stream only
+signals that tables have changed: it contains the counts of changed rows, but no rows. Source:
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -76,8 +76,8 @@ async def changes(
     """Streams a served table: first its rows, then each net change, across promotes and undos.
 
     Each change set begins with an event `begin` and ends with an event `commit`, whose id is the
-    cursor. The kind `reset` means that the cursor is no longer kept; the rows are then the whole
-    table.
+    cursor. If the rows at the client's cursor are no longer kept, the kind of the change set is
+    `reset`, and its rows are the whole table.
     """
     client = client_of(request.scope)
     reading = _reading_of(request, client, table, last_event_id or since, where, columns)
@@ -94,7 +94,10 @@ async def changes_by_websocket(
     where: Where = None,
     columns: Columns = None,
 ) -> None:
-    """Sends the same messages by websocket, as JSON: `{"event": ..., "data": ...}`."""
+    """Sends the messages of `changes` over a websocket, as JSON.
+
+    Each message has the form `{"event": ..., "data": ...}`.
+    """
     client = Client()
     try:
         reading = _reading_of(websocket, client, table, since, where, columns)
@@ -193,7 +196,7 @@ async def moves(
     request: Request,
     table: Annotated[list[str], Query(description="the tables; a name that is not served is none")],
 ) -> StreamingResponse:
-    """Streams an event `changed` for each change set of some tables, without its rows.
+    """Streams an event `changed` for each change set of some tables, without the changed rows.
 
     The first event is for the first change after the request.
     """
@@ -266,9 +269,9 @@ _BEGINNINGS = 2
 
 
 class EventStream(EndingResponse):
-    """A response that streams events for some readers.
+    """A response that streams the events of some readers.
 
-    The readers are removed from the hub when the stream ends.
+    When the stream ends, the readers are removed from the hub.
     """
 
     def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
@@ -289,7 +292,7 @@ class EventStream(EndingResponse):
 
 
 class HttpReader:
-    """A reader of the hub, for use in the server's event loop."""
+    """A reader of the hub's change sets, for use in the server's event loop."""
 
     def __init__(
         self,
@@ -299,11 +302,11 @@ class HttpReader:
         *,
         asker: Identity,
     ) -> None:
-        """Creates the reader for the client `asker`, and counts it among the server's readers.
+        """Creates a reader for the client `asker`, and counts it among the server's readers.
 
-        The function `reader` creates it from a function that wakes the event loop. Raises HttpError
-        if there are too many readers. `woken` is set when a change set or an error waits for the
-        reader.
+        The function `reader` creates the hub's reader. Its argument is a function that wakes the
+        event loop. `woken` is set when a change set or an error waits for the reader. Raises
+        HttpError if there are too many readers.
         """
         self._hub, self._all, self._beginnings = _shared_state(app)
         if len(self._all) >= MOST_READERS:
@@ -325,7 +328,7 @@ class HttpReader:
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
-        """Adds this reader to its table in the hub, and returns its first change set, if any.
+        """Registers this reader in the hub, and returns the first change set, if there is one.
 
         If an error is raised, the reader is removed.
         """
@@ -339,14 +342,14 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Removes this reader from its table in the hub, which ends the messages."""
+        """Removes this reader from the hub. The stream of `messages` then ends."""
         self._left.set()
         self._woken.set()
         self._all.discard(self)
         self._hub.remove_reader(self._reader)
 
     async def news(self) -> AsyncIterator[RecordedChanges]:
-        """Yields the waiting change sets.
+        """Yields the change sets that wait for this reader.
 
         Raises KappaError if the changes have ended with an error.
         """
@@ -358,9 +361,9 @@ class HttpReader:
     async def messages(
         self, first: RecordedChanges | None
     ) -> AsyncGenerator[ChangeMessage | None, None]:
-        """Yields the messages of all change sets, and None after each time without a message.
+        """Yields the messages of all change sets, and None after every 15 s without a change set.
 
-        `first` is the first change set, or None. None is yielded so that the caller can send a sign
+        `first` is the first change set, or None. When None is yielded, the caller can send a sign
         of life. Raises KappaError if the changes end with an error.
         """
         recorded = first
@@ -401,6 +404,6 @@ def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityL
 
 
 def error_event(error: KappaError) -> str:
-    """Returns the event that ends a stream with an error."""
+    """Returns the server-sent event that reports an error at the end of a stream."""
     document = json.dumps(dict(problem_of(error).document), ensure_ascii=False)
     return f"event: error\ndata: {document}\n\n"

@@ -1,4 +1,4 @@
-"""An HTTP protocol for uvicorn whose connections unauthenticated clients cannot exhaust.
+"""An HTTP protocol for uvicorn that keeps unauthenticated clients from using up the connections.
 
 uvicorn limits the pause between requests, and request_checks.py limits the time of bodies and
 answers. Neither limits the time between the first byte of a head and its end, so a client could
@@ -7,12 +7,13 @@ end of the last request, until a head is complete.
 
 uvicorn stops reading from a client whose next request waits for an answer to finish, or whose body
 waits for a slow reader. So the server would not notice that the client has left, and the client's
-query would keep its place. Therefore, this module asks the kernel whether the client has left.
+query would continue to occupy its place. Therefore, this module asks the kernel whether the client
+has left.
 
 A connection belongs to a stranger until the gate accepts a token in one of its requests. Strangers
-may have only a part of all connections; if that part is full, the oldest connection of a stranger
-is closed. So clients with a token are served, however many strangers connect, because the heads of
-the clients' requests arrive at once.
+may use only a part of all connections. If that part is full, the oldest connection of a stranger is
+closed. A client with a token is served however many strangers connect, because the head of its
+first request arrives at once, before its connection could become the oldest.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ def uvicorn_settings(
 
 
 def fitting(bounds: Bounds) -> Bounds:
-    """Returns the limits, with no more connections than the process may have files open.
+    """Returns the limits, with no more connections than the process can open files for.
 
-    First, the limit on open files is raised as far as the machine allows. If no file were left for
-    a connection, the event loop would fail to accept the connection again and again.
+    First, the limit on open files is raised as far as needed and as far as the machine allows. If
+    no file were left for a connection, the event loop would fail to accept the connection again and
+    again.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = bounds.connections + _OTHER_FILES
@@ -100,16 +102,17 @@ class PatientServer(uvicorn.Server):
         self._end_streams = end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen."""
+        """Starts the server, and enlarges the kernel's queue of new connections."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the open streams, and waits for the other answers.
+        """Ends the open streams, and waits until all other answers have been sent.
 
-        A client that has only just connected may still send a request. If the socket is shared with
-        another process, later connections wait in the kernel for the next server.
+        A connection that was accepted just before has half a second to send its first request. If
+        the socket is shared with another process, later connections wait in the kernel for the next
+        server.
         """
         self._end_streams()
         for each in self.servers:
@@ -201,7 +204,10 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Parses the head again without its offer, and then the bytes after the head."""
+        """Parses the head again without its offer to change the protocol, and then `rest`.
+
+        `rest` are the bytes after the head.
+        """
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":
@@ -242,7 +248,10 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses bytes that are not HTTP, but never in the middle of an answer."""
+        """Answers bytes that are not HTTP with status 400.
+
+        If another answer is being sent, closes the connection instead.
+        """
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
         else:
@@ -298,7 +307,10 @@ class PatientProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _waits(self) -> bool:
-        """Returns True if the connection waits for a head, with no request read or answered."""
+        """Returns True if the connection waits for the head of a request.
+
+        In this state, no body is being received, and no answer is being sent.
+        """
         return (
             not self._is_in_body
             and (self.cycle is None or self.cycle.response_complete)

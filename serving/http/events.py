@@ -119,7 +119,10 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The set of listeners, and the looks at the journal whose results all listeners share."""
+    """The listeners of the journal, and the looks at the journal.
+
+    All listeners share the results of the looks.
+    """
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
         journal = Journal(store)

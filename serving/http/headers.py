@@ -1,4 +1,4 @@
-"""Reads headers of a request: joined by name, Kappa's cookies, and a page's site. Pure."""
+"""Functions that read a request's headers: cookies, bearer token, the page's site. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kappa.serving.http.token import COOKIE
 
 
 def has_body(headers: dict[str, str]) -> bool:
-    """Returns True if a request has, or announces, a body."""
+    """Returns True if a request contains or announces a body."""
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
@@ -34,8 +34,8 @@ def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 def cookies(headers: dict[str, str]) -> Iterator[str]:
     """Yields the values of Kappa's cookies.
 
-    Other cookies of the same host may have any form, and a strict parser would then find no
-    cookies.
+    The header is not parsed strictly: if another cookie of the same host is malformed, a strict
+    parser would find no cookies at all.
     """
     for each in headers.get("cookie", "").split(";"):
         name, _, value = each.strip().partition("=")
@@ -67,9 +67,9 @@ def place_of(headers: dict[str, str], name: str) -> SplitResult:
 def is_from_here(headers: dict[str, str]) -> bool:
     """Returns True if a page of this server has sent the request.
 
-    Browsers send whether the page's site is the server's (https://www.w3.org/TR/fetch-metadata/).
-    Older browsers send only the name of the page's site, which is compared with the server's name;
-    a proxy may have changed that name.
+    Browsers report in `Sec-Fetch-Site` whether a page has the same origin as the server
+    (https://www.w3.org/TR/fetch-metadata/). Older browsers send only the page's site, in `Origin`.
+    The function compares this site with the `Host` header, which a proxy may have changed.
     """
     return headers.get("sec-fetch-site") == "same-origin" or (
         "origin" in headers and place_of(headers, "origin").netloc == headers.get("host")

@@ -1,7 +1,7 @@
 """The HTTP server's application behind the gate: routes, errors, and OpenAPI description.
 
-Routes that need rollouts are passed in as routers by another package, because this package must not
-import rollouts.
+This package must not import rollouts. Therefore, another package passes in the routes that need
+rollouts, as routers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MountedApp(Protocol):
 
     @property
     def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """Creates the context in which the application runs. Called once."""
+        """A function that creates the context in which the application runs. It is called once."""
 
 
 def make_app(
@@ -65,12 +65,12 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Creates the application behind the gate.
+    """Creates the application, and returns the gate in front of the application.
 
-    `routers` come from other packages, and `state` has the objects that their routes need.
-    `accounts` has the clients that the server knows. `mounted` is an application of another kind,
-    which checks the rights of its clients itself. `beside` are servers that run in the same event
-    loop for as long as the application runs.
+    `routers` come from other packages, and `state` contains the objects that their routes need.
+    `accounts` contains the clients that the server knows. `mounted` is an application without
+    routers; it checks the rights of its clients itself. `beside` are servers that run in the same
+    event loop for as long as the application runs.
     """
 
     @asynccontextmanager
@@ -157,7 +157,7 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 async def _answer_error(request: Any, error: Exception) -> Any:
-    """Answers an error as a problem document, or for a browser as a page.
+    """Answers a failed request with a problem document, or with a page if a browser has sent it.
 
     Returns the answer to a request. For the handshake of a websocket, the answer is sent at once,
     and None is returned.

@@ -57,7 +57,10 @@ async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
 @router.post(LOGIN)
 @open_to_all
 async def login(request: Request) -> Response:
-    """Sets the session cookie if the token in the form is right."""
+    """Sets the session cookie if the token in the form is right.
+
+    Otherwise, returns the form again, with status 401.
+    """
     accounts = _accounts_of(request)
     if not accounts.is_guarded:
         return _sent_to("/")
@@ -124,7 +127,7 @@ async def come_back(request: Request, code: str = "", state: str = "", error: st
 def _ensure_begun(begun: SignIn | None, code: str, state: str, error: str) -> SignIn:
     """Returns the sign-in that the user completes.
 
-    Raises TokenRefused if the sign-in was not begun here, or if the issuer has refused it.
+    Raises TokenRefused if the sign-in was not begun here, or if the issuer has refused the sign-in.
     """
     if error:
         raise TokenRefused(

@@ -29,7 +29,7 @@ class OpenStreams:
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Runs the block, and cancels only the block if the server ends first."""
+        """Cancels the block if the server ends first. The code after the block still runs."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:
@@ -43,7 +43,7 @@ class OpenStreams:
 class EndingResponse(StreamingResponse):
     """A streamed response that ends normally if the server ends.
 
-    So the client reconnects later.
+    Because the response ends without an error, the client reconnects later.
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

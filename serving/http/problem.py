@@ -57,7 +57,7 @@ class Problem:
 
 
 def problem_of(error: KappaError) -> Problem:
-    """Returns the problem for an error."""
+    """Returns the problem document for an error, with its HTTP status and headers."""
     if isinstance(error, HttpError):
         return _problem(error.status, "request", error, error.headers)
     # Some errors of queries have a status of their own: TooMuch and Busy.
@@ -91,9 +91,10 @@ async def refuse_websocket(error: KappaError, send: Send) -> None:
 
 
 async def refuse(error: KappaError, send: Send, *, last: bool, kind: str = "http.response") -> None:
-    """Answers with an error.
+    """Answers a request with the problem document of an error.
 
-    With `last`, the connection is closed, because the rest of the request will not be read.
+    With `last`, the connection is closed, because the rest of the request will not be read. `kind`
+    is the prefix of the ASGI messages.
     """
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()

@@ -1,11 +1,11 @@
 """Routes for queries: the sandbox answers untrusted SQL over the live builds.
 
 The headers of an answer name the builds, offsets and versions from which the answer was read. A
-request with `X-Kappa-Snapshot: new` pins a snapshot. The answer has the snapshot's name in the same
-header, and later requests send that name. A request with `Kappa-After: TOKEN` waits until readers
-see a write, before its snapshot is pinned. Waiting requests use no threads, and no places for
-queries. They share the result of one read of the offsets that readers see, and each request
-compares these offsets with its write token.
+request with `X-Kappa-Snapshot: new` pins a snapshot. The answer contains the snapshot's name in the
+same header, and later requests send that name. A request with `Kappa-After: TOKEN` waits until
+readers see a write, before its snapshot is pinned. Waiting requests occupy no threads, and no
+places for queries. They share the result of one read of the offsets that readers see, and each
+request compares these offsets with its write token.
 """
 
 from __future__ import annotations
@@ -130,8 +130,9 @@ async def query(
     """Answers one query from the live builds, or from the snapshot that the request names.
 
     The body is JSON, or the SQL itself (`application/sql`, `text/plain`). The format of the answer
-    follows `Accept`: JSON, JSON lines, CSV, an Arrow stream or Parquet. A header of the answer
-    tells whether rows were left out; JSON also has this in `truncated`.
+    follows `Accept`: JSON, JSON lines, CSV, an Arrow stream or Parquet. The header
+    `X-Kappa-Truncated` is `true` if rows were left out. An answer in JSON also contains this value,
+    in `truncated`.
     """
     stand = stand_of(request)
     form, media_type = _format_of(accept)
@@ -202,7 +203,7 @@ class _Answer(StreamingResponse):
 
 
 def _headers(reply: Reply, more: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the headers of an answer, which name the builds that were read.
+    """Returns the headers of an answer: the builds, offsets and versions that were read.
 
     A header that would be too long is left out.
     """
@@ -304,7 +305,7 @@ MOST_WAITING = 256
 
 
 class _Line:
-    """The requests that wait for writes, and the read of visible offsets that they share."""
+    """The number of requests that wait for writes, and their shared read of the visible offsets."""
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
@@ -316,9 +317,9 @@ class _Line:
 async def ensure_covered(request: Request, token: str, seconds: float | None) -> None:
     """Waits until readers see the offsets of a write token.
 
-    The wait lasts at most `seconds`, and never longer than the server allows. Raises TimedOut and
-    UsageError in the same cases as kappa.serving.query.pin.write_token, and HttpError if too many
-    requests wait.
+    The wait lasts at most `seconds`, and never longer than the server allows; then TimedOut is
+    raised. Raises UsageError if the token is malformed, if nothing is served, or if a topic of the
+    token is read by no serving pipeline. Raises HttpError if too many requests wait.
     """
     stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
     most = stand.sandbox.allowance.wait_seconds

@@ -70,7 +70,7 @@ _LOOK_SECONDS = 5.0
 
 
 class _Left(Exception):
-    """Signals that the client no longer reads the answer, or may no longer receive it."""
+    """The signal that the client has stopped reading the answer, or may no longer receive it."""
 
 
 class Gate:
@@ -157,7 +157,7 @@ class Gate:
     async def _websocket(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        """Passes a websocket on, or answers its handshake with an error."""
+        """Passes an allowed websocket on, or answers the websocket's handshake with an error."""
         connection = connection_of(scope)
         try:
             # A page of another site may open a websocket with a browser's cookie, so the method is
@@ -280,7 +280,7 @@ class Gate:
 
 
 class _StillKnown:
-    """Checks regularly whether the client of a long answer may still receive it.
+    """A regular check that the client of a long answer may still receive the answer.
 
     During a stream, a token may be removed, expire or get other roles. The connection is then cut,
     and the client is checked again when it reconnects.
@@ -298,7 +298,10 @@ class _StillKnown:
         self._looked_at = time.monotonic()
 
     async def ensure(self) -> None:
-        """Raises _Left if the client is no longer known with the same identity."""
+        """Raises _Left if the client is no longer known with the same identity.
+
+        The identity is checked at most once every five seconds.
+        """
         if self._identity is None or time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()

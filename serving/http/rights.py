@@ -42,7 +42,11 @@ class RouteNeed:
 
 
 def needs(act: Act, objects: Objects = lambda _: ()) -> Callable[[_Route], _Route]:
-    """Marks a route: a request needs the right to an act on each object that it names."""
+    """Returns a decorator that marks a route with the act that each request needs.
+
+    `objects` returns the objects that a request names. The client needs the right to the act on
+    each of these objects. If there are none, the right to the act on any object is enough.
+    """
 
     def marked(route: _Route) -> _Route:
         setattr(route, _MARK, RouteNeed(act, objects))
@@ -64,7 +68,7 @@ def need_of(route: object) -> RouteNeed | None:
 
 
 def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the table that the path of a request names."""
+    """Returns the table that the path of a request names, as an object of `may`."""
     asked = connection.path_params
     if "table" in asked:
         return (asked["table"],)
@@ -72,7 +76,10 @@ def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
 
 
 def rejects_asked(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the object for the rejects that a request concerns: of one pipeline, or of all."""
+    """Returns the rejects that a request reads, as an object of `may`.
+
+    These are the rejects of the pipeline in the query, or the rejects of all pipelines.
+    """
     pipeline = connection.query_params.get("pipeline", "")
     return (table_object(pipeline, REJECTS) if pipeline else REJECTS,)
 

@@ -1,4 +1,4 @@
-"""Snapshots that are pinned under a name for many requests, and kept while they are used."""
+"""Snapshots that are pinned under a name for many requests, for as long as they are used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Snapshots:
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets the time for which a snapshot that no request uses is kept, `idle_seconds`.
+        """Sets `idle_seconds`, the time for which a snapshot stays pinned after its last use.
 
         After that time, the next call of `held` or `close` releases the snapshot.
         """
@@ -61,7 +61,7 @@ class Snapshots:
         """Yields the name of a pinned snapshot, and the snapshot.
 
         If `name` is `NEW`, a new snapshot is pinned for the client. Raises HttpError if the named
-        snapshot is no longer kept, or if there is no place for the client.
+        snapshot is no longer pinned, or if too many snapshots are pinned already.
         """
         found, held = self._borrowed(name, client)
         try:
@@ -72,7 +72,7 @@ class Snapshots:
                 held.until = self._clock() + self._idle_seconds
 
     def let_go(self, name: str) -> None:
-        """Releases the snapshot with a name, if it is still held."""
+        """Releases the snapshot with the given name, if it is still pinned."""
         with self._lock:
             held = self._held.pop(name, None)
         if held is not None:

@@ -1,9 +1,10 @@
 """The browser's cookie that replaces a token, and the queue of requests with wrong tokens.
 
 The cookie for the server's own token is signed with that token. Any other cookie names a client,
-and is signed with a key of the server: of a client's token, only the hash is stored, and a stored
-hash cannot serve as a secret key. A cookie becomes invalid together with the token that it
-replaces, and its client always has the roles that the client has now.
+and is signed with a key of the server. It cannot be signed with the client's token, because the
+server stores only the hash of that token, and a stored hash cannot serve as a secret key. A cookie
+becomes invalid together with the token that it replaces. The roles of its client are read at each
+request, so a change of the roles applies to the cookie at once.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _issuer_of(accounts: Accounts) -> str:
 
 
 class SignIn(Struct, frozen=True):
-    """A sign-in that was begun at the issuer, with the values that are checked when it ends."""
+    """A sign-in that was begun at the issuer, with the values that are checked at its end."""
 
     state: str
     nonce: str
@@ -158,21 +159,24 @@ def begun_sign_in(accounts: Accounts, cookie: str, now: float) -> SignIn | None:
 
 
 class WaitingLine:
-    """The queue of requests with a wrong token, which are refused one at a time.
+    """The queue of requests with wrong tokens. The requests are refused one at a time.
 
     The queue slows down a program that repeats an old token. A request with the right token never
-    waits. The queue does not protect the token from guessing, because an attacker need not wait for
-    the refusal; the length of the token protects it (serving/http/address.py).
+    waits. The queue does not protect a token from guessing, because an attacker need not wait for
+    the refusal. The length of the token protects the token (serving/access/tokens.py).
     """
 
     def __init__(self, seconds: float) -> None:
-        """Sets the time that each refusal takes."""
+        """Sets the number of seconds for which each refusal is delayed."""
         self._seconds = seconds
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Waits for the caller's turn. Raises HttpError if too many requests wait."""
+        """Waits for the turn of the caller's request, and then delays its refusal.
+
+        Raises HttpError if too many requests wait.
+        """
         if self._waiting >= _LONGEST_LINE:
             raise HttpError(
                 429,

@@ -1,4 +1,4 @@
-"""The outlets of served tables (sinks and alerts), exports, and the change sets behind them.
+"""The outlets of served tables (sinks and alerts), exports, and the change sets that they send.
 
 An outlet sends only the rows that are served, so a candidate sends nothing. Read in this order:
 
@@ -6,7 +6,7 @@ An outlet sends only the rows that are served, so a candidate sends nothing. Rea
 - export/: copies of served tables in a folder, for other engines
 - outlet.py: the interface between the courier and the sinks and alerts of serving builds
 - alerts/: a message for each changed row, delivered at least once
-- sinks/: a compacted topic that always has the rows of a served table
+- sinks/: a compacted topic that always contains the rows of a served table
 - courier.py: the program that runs all sinks and alerts, each in a thread
 """
 

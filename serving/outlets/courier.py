@@ -43,15 +43,15 @@ class Courier:
     def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
         """Stores the functions that create outlets.
 
-        For each part, such as `sink carrier-delays`, the first of `makers` that knows the part
-        creates the outlet.
+        The argument of such a function is a part, that is, the name of an outlet, such as `sink
+        carrier-delays`. The first function that does not return None creates the outlet.
         """
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Runs outlets until `stop` is set, and then waits until their threads have ended."""
+        """Runs outlets until `stop` is set, and then waits up to 30 s for each outlet's thread."""
         told = ""
         while not stop.is_set():
             try:
@@ -111,7 +111,7 @@ def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> S
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, and returns the exit code."""
+    """Runs the program that `arguments` name, and returns the exit code of the guard."""
     stop = set_by_sigterm()
 
     def run_courier(given: argparse.Namespace) -> ExitCode:

@@ -24,9 +24,10 @@ class Outlet(Protocol):
     """A running sink or alert, in its own thread."""
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers rows or messages until `stop` is set, or until no serving build has this outlet.
+        """Delivers data until `stop` is set, or until no serving build declares this outlet.
 
-        The outlet handles or reports its own errors.
+        A sink delivers rows, and an alert delivers messages. The outlet handles or reports its own
+        errors.
         """
 
 

@@ -1,7 +1,7 @@
-"""Sends the queries of sessions to the sandbox, and holds the pins of transactions.
+"""Sends the queries of sessions to the sandbox, and pins the snapshots of transactions.
 
 This is the only module of the package that runs queries. The queries of all sessions share the
-places of the sandbox, which are given to users in turn.
+places of the sandbox. These places are given to users in turn.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TransactionPin:
 def snapshot_text(snapshot: Snapshot, reader: Identity) -> str:
     """Describes a snapshot as JSON, limited to the tables that a reader may read.
 
-    The JSON has the generation, and the builds, offsets and versions.
+    The JSON contains the generation, and the builds, offsets and versions.
     """
     head = head_of(readable_snapshot(snapshot, reader.tables))
     return json.dumps(json_value(head), ensure_ascii=False)
@@ -107,9 +107,10 @@ class SessionAnswers:
     ) -> Reply:
         """Answers a question from a transaction's pinned snapshot, or from a separate snapshot.
 
-        `pin` is the snapshot of the transaction, or None; then a snapshot of `moment` is pinned,
-        and None means now. Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client
-        leaves, and PostgresError if the pin has ended.
+        `pin` is the snapshot of the transaction, or None. If `pin` is None, a snapshot of `moment`
+        is pinned for this question only; if `moment` is None, the snapshot that is served now.
+        Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and
+        PostgresError if the pin has ended.
         """
         async with self._sandbox.places.take_place(question.reader.name):
             client.ensure_here()
@@ -118,9 +119,10 @@ class SessionAnswers:
             )
 
     def rows_of(self, reply: Reply) -> AnswerRows:
-        """Returns the rows of a reply. They take room on this host until they are closed.
+        """Returns the rows of a reply.
 
-        Raises PostgresError if the unread answers of all sessions already take too much room.
+        The file of the rows occupies space on this host until the rows are closed. Raises
+        PostgresError if the unread answers of all sessions already occupy too much space.
         """
         if self._unread_bytes + reply.size > MOST_UNREAD_BYTES:
             reply.body.close()
@@ -145,7 +147,8 @@ class SessionAnswers:
     async def pin(self, client: str, moment: Past | None) -> TransactionPin:
         """Pins the snapshot of a moment for a client's transaction.
 
-        Raises PostgresError if there is no place for the client, and the errors of `pin_at`.
+        Raises PostgresError if this client or all clients have too many pinned snapshots, and the
+        errors of `pin_at`.
         """
         if (reason := self._places.take(client)) is not None:
             raise PostgresError(
@@ -158,12 +161,12 @@ class SessionAnswers:
             raise
 
     def release(self, pin: TransactionPin) -> None:
-        """Gives up a pin in the background."""
+        """Releases a pin in the background."""
         self._places.give_back(pin.client)
         self._pinning.submit(_close_pin, pin)
 
     def close(self) -> None:
-        """Ends the threads, and waits until all released pins are given up."""
+        """Stops the threads, and waits until all pins passed to `release` are released."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pinning.shutdown(wait=True)
 
@@ -203,9 +206,9 @@ def _close_pin(pin: TransactionPin) -> None:
 
 
 class AnswerRows:
-    """The rows of an answer as messages, which can be taken in parts.
+    """The rows of an answer, encoded as messages that can be read in several parts.
 
-    `columns` describes the columns of the rows, and `given` is the number of rows taken so far.
+    `columns` describes the columns of the rows, and `given` is the number of rows read so far.
     """
 
     def __init__(
@@ -229,10 +232,11 @@ class AnswerRows:
         self._truncated = truncated
 
     def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows, or of all rows left if `count` is None.
+        """Yields the messages of the next `count` rows.
 
-        Raises PostgresError after the last row if more rows were requested and the answer was cut
-        at its limit of rows or bytes.
+        If `count` is None, yields the messages of all remaining rows. Raises PostgresError after
+        the last row if more rows were requested and the answer was cut at its limit of rows or
+        bytes.
         """
         left = self._rows - self.given
         if count is None or count >= left:

@@ -1,6 +1,6 @@
 """The SQL commands that a session answers itself, parsed from a statement's text. Pure.
 
-Every other statement goes to the sandbox: a query, or a write, which the sandbox refuses.
+Every other statement is sent to the sandbox. The sandbox answers queries, and refuses writes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """The command that sets a setting. A value of None sets the default."""
+    """The command that sets a setting. A value of None sets the default.
+
+    If `local` is True, the value applies only until the end of the transaction.
+    """
 
     name: str
     value: str | None
@@ -353,7 +356,7 @@ def _copy_options(words: Sequence[SqlWord]) -> Copy:
 
 
 def _slice(sql: str, words: Sequence[SqlWord]) -> str:
-    """Returns the part of the text from the first word to the last, unchanged."""
+    """Returns the part of a text from the first of `words` to the last, unchanged."""
     return sql[words[0].start : words[-1].start + len(words[-1].text)] if words else ""
 
 

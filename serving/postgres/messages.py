@@ -50,7 +50,7 @@ class PostgresError(KappaError):
 
 
 class Gone(Exception):
-    """Signals that a connection has ended: the client has left, or the server has ended it."""
+    """The signal that a connection has ended: the client has left, or the server has ended it."""
 
 
 def as_postgres_error(error: KappaError | ClientLeft) -> PostgresError:
@@ -112,7 +112,8 @@ def parameter_status(name: str, value: str) -> bytes:
 def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]) -> bytes:
     """Formats the message with the names and types of a result's columns.
 
-    `formats` has one code for each column, or one code for all: 0 for text and 1 for binary.
+    `formats` contains one code for each column, or one code for all columns: 0 for text and 1 for
+    binary. If `formats` is empty, all columns are sent as text.
     """
     if len(formats) <= 1:
         formats = [*formats, 0][:1] * len(columns)

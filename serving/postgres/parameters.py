@@ -1,7 +1,8 @@
 """Converts the values of a client's parameters to SQL. Pure.
 
-A value has text or binary form, with the number of its type or 0. A value without a type becomes a
-plain text literal. DuckDB, like Postgres, infers the type of such a literal from its position.
+A client sends each value in text or binary form, with the number of the value's type, or with 0 if
+the type is not known. A value without a type becomes a plain text literal. DuckDB, like Postgres,
+infers the type of such a literal from its position.
 """
 
 from __future__ import annotations
@@ -104,7 +105,11 @@ def _duckdb_name(oid: int) -> str:
 
 
 def _number_sql(written: str) -> str:
-    """Returns the SQL expression of a number, with as many decimal places as its text has."""
+    """Returns the SQL expression of a number, with as many decimal places as its text has.
+
+    The expression is a decimal. A number with an exponent, or with more than 38 digits, becomes a
+    double.
+    """
     whole, _, fraction = written.strip().lstrip("+-").partition(".")
     if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
         # With an exponent, or not a number.

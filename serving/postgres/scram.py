@@ -1,8 +1,8 @@
 """The server's side of SCRAM-SHA-256. Pure.
 
-With SCRAM, a client proves that it knows a password without sending it. Source: RFC 5802 and RFC
-7677. Postgres clients send no user name within SCRAM, and channel binding is not offered. The
-messages are described in PostgreSQL, "SASL Authentication".
+With SCRAM, a client proves that it knows a password, and does not send the password. Source: RFC
+5802 and RFC 7677. Postgres clients send no user name within SCRAM, and this server does not offer
+channel binding. The messages are described in PostgreSQL, "SASL Authentication".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WrongPassword(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """The values with which a password is checked. They do not reveal the password."""
+    """The values by which a password is checked. The values do not reveal the password."""
 
     salt: bytes
     rounds: int

@@ -63,9 +63,9 @@ _READ_AHEAD = 1 << 16
 class PostgresBounds:
     """The limits of connections.
 
-    `connections` is the most connections of logged-in clients, and `strangers` is the most
-    connections of clients that have not logged in. `login_seconds` is the time that a client has to
-    log in. A wrong password delays the answer by `wrong_seconds`.
+    `connections` is the largest number of connections of logged-in clients, and `strangers` that of
+    clients that have not logged in. `login_seconds` is the time in which a client must log in. A
+    wrong password delays the answer by `wrong_seconds`.
     """
 
     connections: int = 256
@@ -102,7 +102,8 @@ class Passwords:
     def identity(self, user: str, verifier: Verifier | None) -> Identity:
         """Returns the identity of a user whose token was checked with `verifier`.
 
-        Raises PostgresError if the user's token has changed since the check, or may not read.
+        Raises PostgresError if the user's token has changed since the check, or if the token does
+        not allow reading.
         """
         if self.check_token(user) != verifier:
             raise PostgresError(
@@ -414,7 +415,7 @@ _NO_SETTINGS = frozenset({"user", "database", "options", "replication"})
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     """Loads the certificate and the key of the server, or returns None if neither is given.
 
-    Raises SettingsError if only one of them is given, or if they cannot be read.
+    Raises SettingsError if only one of the two files is given, or if the files cannot be read.
     """
     if certificate is None and key is None:
         return None

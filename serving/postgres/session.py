@@ -1,9 +1,9 @@
 """The session of a client: statements, portals, and transactions with their snapshot.
 
 A transaction pins a snapshot at its first query, and reads only that snapshot until the transaction
-ends, even if a promote happens meanwhile. A statement outside a transaction has its own snapshot;
+ends, even if a promote happens meanwhile. A statement outside a transaction reads its own snapshot;
 several statements in one message share a snapshot. Nothing is ever written, so a rollback only
-gives up the snapshot. Source: PostgreSQL 16, "Message Flow".
+releases the snapshot. Source: PostgreSQL 16, "Message Flow".
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class SessionBounds:
 
     `message_bytes` limits a message. `kept_bytes` limits the texts of all prepared statements
     together, and also the parameter values of all portals together. `statements` and `portals` are
-    the most prepared statements and open portals. `message_seconds` is the time for the rest of a
-    message to arrive, `send_seconds` the time for a client to read sent data, and `idle_seconds`
-    the time for which the snapshot of an idle transaction is kept.
+    the largest numbers of prepared statements and of open portals. `message_seconds` is the time
+    for the rest of a message to arrive, `send_seconds` the time for a client to read sent data, and
+    `idle_seconds` the time for which the snapshot of an idle transaction stays pinned.
     """
 
     message_bytes: int = 1 << 20
@@ -108,8 +108,8 @@ class _Portal:
     """A statement with its parameter values, and the rows of its result that were not sent yet.
 
     `formats` are the client's format codes for the columns. `described` are the columns that the
-    client was told, or None. A cursor that was declared in SQL is also a portal. If `holds` is
-    True, the cursor can be used after the end of its transaction.
+    server has described to the client, or None. A cursor that was declared in SQL is also a portal.
+    If `holds` is True, the cursor can be used after the end of its transaction.
     """
 
     command: Command
@@ -447,7 +447,10 @@ class Session:
         self._portals[name] = portal
 
     async def _describe_statement(self, statement: _Statement) -> None:
-        """Finds the types of a statement's parameters and columns, and stores the types in it."""
+        """Finds the types of a statement's parameters and columns.
+
+        The types are stored in `statement`.
+        """
         columns: Sequence[Mapping[str, Any]] = ()
         oids: tuple[int, ...] = ()
         match statement.command:
@@ -498,7 +501,11 @@ class Session:
     # -- running a statement
 
     def _ensure_may_run(self, command: Command) -> None:
-        """Raises PostgresError in a failed transaction, unless the command ends the failure."""
+        """Raises PostgresError if the transaction has failed and does not accept the command.
+
+        A failed transaction accepts only commands that end the transaction, or that roll it back to
+        a savepoint.
+        """
         if self._transaction.status == "E" and not isinstance(command, End):
             if isinstance(command, Nothing) and command.goes_back:
                 self._transaction.status = "T"
@@ -541,9 +548,10 @@ class Session:
         portal.rows = rows
 
     async def _finish(self, portal: _Portal, most: int | None) -> None:
-        """Sends the rows of a portal, at most `most` of them, and then the statement's end.
+        """Sends at most `most` rows of a portal, and then the message that completes the statement.
 
-        If rows are left, a message tells the client that the portal is suspended.
+        If `most` rows were sent, the last message reports instead that the portal is suspended. If
+        the command of the portal returns no rows, the command is run now.
         """
         rows = portal.rows
         match portal.command:
@@ -589,7 +597,11 @@ class Session:
         await self._send(message(b"C", text_bytes(tag)))
 
     async def _ask(self, sql: str, wire: Wire) -> AnswerRows:
-        """Sends a query to the sandbox, which reads the transaction's snapshot if there is one."""
+        """Runs a query in the sandbox, and returns the rows of the answer.
+
+        The query reads the transaction's snapshot. Outside a transaction, the query reads the
+        snapshot of the session's moment.
+        """
         reader, is_named = self._identity(), names_snapshot(sql)
         async with self._pinned(reader, always=is_named) as pin:
             translated = translate(
@@ -621,7 +633,7 @@ class Session:
     async def _pinned(
         self, reader: Identity, *, always: bool
     ) -> AsyncIterator[TransactionPin | None]:
-        """Yields the pin of the transaction's snapshot, which the first query takes.
+        """Yields the pin of the transaction's snapshot. The first query creates the pin.
 
         Outside a transaction, a snapshot is pinned only if `always` is True, and only for the
         block; otherwise, None is yielded. Raises PostgresError if the transaction's snapshot has
@@ -712,7 +724,7 @@ class Session:
         await self._complete("COMMIT" if committed else "ROLLBACK")
 
     async def _read_held_cursors(self) -> None:
-        """Reads all rows of the cursors that outlive their transaction, from its snapshot."""
+        """Runs the queries of all cursors that outlive the transaction, on its snapshot."""
         for cursor in self._portals.values():
             if cursor.holds and not cursor.is_done:
                 await self._cursor_rows(cursor, None)
@@ -773,9 +785,10 @@ class Session:
         return found
 
     async def _cursor_rows(self, cursor: _Portal, formats: tuple[int, ...] | None) -> AnswerRows:
-        """Returns the rows of a cursor in the given formats. If None, the present formats are kept.
+        """Returns the rows of a cursor in the given formats.
 
-        Raises PostgresError if rows were already fetched in other formats.
+        If `formats` is None, the present formats of the cursor are used. Raises PostgresError if
+        rows were already fetched in other formats.
         """
         if cursor.rows is not None and formats not in {None, cursor.formats}:
             if cursor.rows.given or cursor.is_done:
@@ -818,7 +831,7 @@ class Session:
     # -- the ends of things
 
     def _end_implicit(self) -> None:
-        """Outside a transaction, closes the portals and gives up the pin at the end of a message.
+        """Outside a transaction, closes the portals and releases the pin at the end of a message.
 
         Cursors that can be used after their transaction stay open.
         """

@@ -114,7 +114,7 @@ class SessionSettings:
         return sorted(self._shown.items())
 
     def put(self, name: str, value: str | None, *, local: bool = False) -> tuple[str, str] | None:
-        """Sets a setting, or resets it to its default if `value` is None.
+        """Sets a setting, or resets the setting to its default if `value` is None.
 
         Returns the name and the value if the protocol requires that the client be informed, and
         otherwise None. With `local`, the value is valid until the end of the transaction. Raises

@@ -87,7 +87,7 @@ def translate(
 
 @dataclass(slots=True)
 class _Translation:
-    """A translation in progress. `written` has the replacement of each word."""
+    """A translation in progress. `written` contains the replacement of each word."""
 
     words: list[SqlWord]
     values: Mapping[str, str]
@@ -121,13 +121,13 @@ class _Translation:
         return all(self._word(at + place).text == mark for place, mark in enumerate(marks))
 
     def _put(self, at: int, count: int, written: str) -> int:
-        """Replaces `count` words by a text, and returns `count`."""
+        """Replaces `count` words with a text, and returns `count`."""
         first, last = self.places[at], self.places[at + count - 1]
         self.written[first : last + 1] = [written] + [""] * (last - first)
         return count
 
     def _put_part(self, at: int, count: int, name: str) -> int:
-        """Replaces `count` words by the name of a part of the catalogue, and returns `count`."""
+        """Replaces `count` words with a name in the catalogue's schema, and returns `count`."""
         self.catalogue = True
         return self._put(at, count, f"{SCHEMA}.{name}")
 
@@ -176,7 +176,7 @@ class _Translation:
         )
 
     def _operator(self, at: int) -> int:
-        """Replaces `OPERATOR(pg_catalog.~)` by the operator, and returns the number of words."""
+        """Replaces `OPERATOR(pg_catalog.~)` with the operator, and returns the number of words."""
         count = 2
         while self._word(at + count).text not in {")", ""}:
             count += 1
@@ -194,7 +194,7 @@ class _Translation:
         return 2 if self._word(at + 1).name in _DEFAULT_COLLATIONS else 0
 
     def _looked_up(self, at: int) -> int:
-        """Replaces a quoted name with a cast, or a quoted array, and returns the number of words.
+        """Replaces a quoted name and its cast, or a quoted array. Returns the number of words.
 
         `'name'::regclass` becomes a call that returns the number of the relation with that name.
         Returns 0 if nothing was replaced.
@@ -274,7 +274,7 @@ class _Translation:
             self.written[self.places[at]] = f"{alias.text}({alias.text})"
 
     def _called_value(self, place: int) -> tuple[int, str] | None:
-        """Returns the value of a call that describes the session, and its number of words.
+        """Returns the number of words of a call that describes the session, and the call's value.
 
         Returns None if the call does not describe the session.
         """
@@ -298,7 +298,10 @@ class _Translation:
         return None
 
     def _shown(self, at: int, behind: int, name: str, value: str) -> str:
-        """Returns a value. An output column gets the name of the value's function as its alias."""
+        """Returns the SQL text of a value, with an alias if the value is an output column.
+
+        The alias is the name of the function that the value replaces.
+        """
         before, after = self._word(at - 1), self._word(behind)
         is_column = (
             self.depth == 0

@@ -22,10 +22,10 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The number of rows in a served table whose folded value in `column` does not fit.
+    """The number of rows of a served table in which the folded value of `column` does not fit.
 
     A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
-    many bytes; such an array keeps only its first values.
+    many bytes; such an array contains only its first values.
     """
 
     pipeline: str
@@ -71,9 +71,9 @@ def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
 
 
 def count_overflows(store: Store) -> tuple[Overflow, ...]:
-    """Counts, per column of the served tables, the folded values that do not fit.
+    """Counts, for each column of the served tables, the folded values that do not fit.
 
-    Each returned overflow has at least one row. Columns without an overflow are left out.
+    Only columns with at least one such row are returned.
     """
     return ask_snapshot(
         store,

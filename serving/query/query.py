@@ -1,10 +1,10 @@
 """Queries: SQL over exactly the files of a pinned snapshot.
 
 This module also opens two builds side by side for a comparison. The tables of the first build are
-in schema `before`, and the tables of the second build in schema `after`. That reader has exactly
-the served rows of both builds, at the versions of two pinned frontiers. It also has the hidden
-columns with the error ranges of approximate values, but no views. The keys that a comparison leaves
-out are stored next to the tables (law 5).
+in schema `before`, and the tables of the second build in schema `after`. The reader of the two
+builds contains exactly their served rows, at the versions of two pinned frontiers. It also contains
+the hidden columns with the error ranges of approximate values, but no views. The keys that a
+comparison leaves out are stored next to the tables (law 5).
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ def read_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Pins a snapshot, and returns the rows that `queries` reads from it.
+    """Pins a snapshot, and returns the rows that `queries` reads from the snapshot.
 
-    `queries` may run any number of queries. Pins a snapshot and retries as `ask_snapshot` does.
+    `queries` may run any number of queries. If the snapshot was not kept until the end, the
+    function retries as `ask_snapshot` does.
     """
 
     def answer_from(reader: Reader, snapshot: Snapshot) -> Answer:
@@ -152,11 +153,11 @@ def ask_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Pins a snapshot, and returns the result of `question` over it.
+    """Pins a snapshot, and returns the result of `question` over the snapshot.
 
-    The snapshot is that of now, or of the moment `when`. If the snapshot was not kept until the
-    end, the function retries with a new pin, up to three attempts. If a relation cannot be created,
-    only queries that name the relation fail.
+    The snapshot is the one that is served now, or the one of the moment `when`. If the snapshot was
+    not kept until the end, the function retries with a new pin, up to three attempts. If a relation
+    cannot be created, only queries that name the relation fail.
     """
     attempt = 0
     while True:
@@ -192,7 +193,8 @@ def ask_part(
     """Pins the present snapshot, and returns it with the result of `question` over a part of it.
 
     `part_of` narrows the snapshot to some pipelines. Only these pipelines are opened, in their own
-    schemas without public names. Retries as `ask_snapshot` does.
+    schemas without public names. If the snapshot was not kept until the end, the function retries
+    as `ask_snapshot` does.
     """
     attempt = 0
     while True:

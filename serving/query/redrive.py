@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """The records to produce, by topic, and the numbers of skipped lines.
+    """The records to produce, by topic, and the counts of skipped lines.
 
     `folded_already` counts the lines whose correction was already folded, and `unmended` counts the
     lines whose record is unchanged since the reject.
@@ -99,9 +99,10 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 def is_mendable(reject: Reject) -> bool:
     """Returns True if a redriven record can correct a reject. Pure.
 
-    A late or expired reject cannot be corrected, because its redriven record would be late, too. A
-    reject whose record was folded nevertheless needs no correction, for example if the step of an
-    ordered fold failed when it was woken, or if a key has records in a lower partition.
+    A late or expired reject cannot be corrected, because its redriven record would be late, too.
+    Some rejected records were folded nevertheless, for example if the step of an ordered fold
+    failed when it was woken, or if a key has records in a lower partition. The reject of such a
+    record needs no correction.
     """
     return reject.reason not in {Reason.LATE, Reason.EXPIRED, *FOLDED_REASONS}
 
@@ -127,7 +128,7 @@ def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
     """Parses the corrected lines of a file.
 
     Raises UsageError with the line's number if a line is not an envelope, names no reject, or names
-    the same reject as another line. Raises UsageError if the file has no record.
+    the same reject as another line. Raises UsageError if the file contains no record.
     """
     found: list[Line] = []
     seen: dict[Position, int] = {}
@@ -251,7 +252,7 @@ def plan_lines(
 def produce_redrive(
     store: Store, planned: Redrive, log: Log, *, lease_seconds: float = 60.0
 ) -> Mapping[str, Acknowledged]:
-    """Produces the planned records, and removes their rejects from the recorded drift.
+    """Produces the planned records, and removes the corrected rejects from the recorded drift.
 
     Returns the records that the broker has acknowledged, by topic.
     """

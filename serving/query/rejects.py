@@ -1,8 +1,8 @@
 """Reads rejects: records that a build could not accept.
 
-A reject has the raw bytes of the record, its position in the topic's log, and the reason. Every
-invalid record becomes a reject. Rejects are read from a single snapshot, either of the serving
-builds or of one given build.
+A reject contains the raw bytes of the record, its position in the topic's log, and the reason.
+Every invalid record becomes a reject. Rejects are read from a single snapshot, either of the
+serving builds or of one given build.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RejectFilter:
-    """A filter for rejects.
+    """A filter for rejects. A field that is None selects all rejects.
 
-    The filter selects by a serving pipeline or by a build, which need not serve. It also selects by
-    reason, by position in the log, or by topics. None selects all.
+    `pipeline` selects a serving pipeline, and `build` selects a build, even if the build does not
+    serve. The filter also selects by reason, by position in the log, or by topics.
     """
 
     pipeline: str | None = None
@@ -128,8 +128,9 @@ def count_rejects(
 ) -> dict[tuple[str, str], RejectCount]:
     """Counts the rejects of the serving builds, by pipeline and reason.
 
-    `known` has the counts of an earlier call; the function replaces them by the present counts. A
-    count is reused if the version of the build's table of rejects has not changed.
+    `known` contains the counts of an earlier call. The function replaces these counts with the
+    present counts. A count is reused if the version of the build's table of rejects has not
+    changed.
     """
     before = {} if known is None else dict(known)
     counted: KnownCounts = {}
@@ -263,7 +264,7 @@ def _stored_rows(
 
 
 def _widened_sql(stored: str, table: TableBirth) -> str:
-    """Returns SQL that adds the columns that an older build's rejects do not have, as nulls."""
+    """Returns SQL that adds the columns which an older build's rejects lack, as nulls."""
     lacking = "".join(
         f', null as "{name}"'
         for name, _ in REJECTS_BIRTH.columns
@@ -275,7 +276,7 @@ def _widened_sql(stored: str, table: TableBirth) -> str:
 def _rejects_sql(wanted: RejectFilter) -> str:
     """Returns the SQL that reads the wanted rejects from `stored`.
 
-    Each row also has the first reject of its chain of redriven records, and the offset of the
+    Each row also contains the first reject of its chain of redriven records, and the offset of the
     redriven record that was folded for this reject or for the first reject.
     """
     conditions = ["r._deleted is not true"]

@@ -30,7 +30,7 @@ Paint = Callable[[str, str], str]
 
 
 class Form(StrEnum):
-    """The output format of a command that reads."""
+    """The output format of a command that reads data."""
 
     TABLE = "table"
     JSON = "json"
@@ -42,12 +42,13 @@ class Form(StrEnum):
 class Listing:
     """Rows with named columns.
 
-    JSON and CSV have all columns; the table for display leaves the `wide` columns out. The other
-    fields concern only the table for display. `is_report` means that the rows are Kappa's own and
-    not a user's: nulls are then blank, and texts are cut to fit a narrow terminal. Before texts are
-    cut, the columns in `least` are left out, the first one first. The texts of the column `below`
-    are then printed below the table, each after the row's cell of the column `labels`. `times` has
-    the columns with times as text. `empty` is printed instead of a table without rows.
+    JSON and CSV contain all columns; the table for display leaves the `wide` columns out. The other
+    fields concern only the table for display. `is_report` is True if the rows come from Kappa and
+    not from a user's tables: nulls are then blank, and texts are cut to fit a narrow terminal.
+    Before texts are cut, the columns in `least` are left out, the first one first. The texts of the
+    column `below` are then printed below the table, each after the row's cell of the column
+    `labels`. `times` contains the columns whose values are times as text. `empty` is printed
+    instead of a table without rows.
     """
 
     columns: tuple[str, ...]
@@ -76,8 +77,8 @@ def render_listing(
 ) -> str:
     """Renders a listing in a format, with a line end at the end.
 
-    If `document` is given, JSON contains `document` instead of the rows. The table has `heading`
-    above the columns. A report is cut to `width` cells, and `paint` colours its cells.
+    If `document` is given, JSON contains `document` instead of the rows. `heading` is printed above
+    the table. A report is cut to `width` cells, and `paint` colours its cells.
     """
     match form:
         case Form.JSON:
@@ -92,7 +93,7 @@ def render_listing(
 
 
 def to_json(document: object) -> str:
-    """Renders a value as JSON, with each element of the outermost list or object on new lines."""
+    """Renders a value as JSON. A list or an object is indented."""
     return json.dumps(
         json_value(document),
         ensure_ascii=False,

@@ -1,7 +1,8 @@
 """A session: many queries of one user over a snapshot that stays pinned.
 
-Queries run in confined processes (sandbox/), which have only the files of the pinned snapshot. So
-all answers of a session are computed at the same frontiers, until another snapshot is pinned.
+Queries run in confined processes (sandbox/). These processes can read only the files of the pinned
+snapshot. So all answers of a session are computed at the same frontiers, until another snapshot is
+pinned.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class QuerySession:
         return self._sandbox.ask_pinned(self._store, self._pinned, question, client=client)
 
     def close(self) -> None:
-        """Ends the processes, and gives up the lease."""
+        """Ends the processes, and releases the lease on the snapshot."""
         self._sandbox.close()
         _release(self._pin)
 

@@ -23,7 +23,7 @@ class SqlStatement:
 class SqlSplit:
     """The statements in a text that end with a semicolon, and the text after the last semicolon.
 
-    `rest` is None if the text after the last semicolon has only white space and comments.
+    `rest` is None if the text after the last semicolon contains only white space and comments.
     """
 
     statements: tuple[SqlStatement, ...]
@@ -63,7 +63,7 @@ def _statement(text: str, line: int) -> SqlStatement:
 
 
 def _is_blank(text: str) -> bool:
-    """Returns True if a text has only white space and complete comments."""
+    """Returns True if a text contains only white space and complete comments."""
     place: int | None = 0
     while place is not None and (found := _SPACE.match(text, place)):
         place = found.end()

@@ -1,10 +1,10 @@
 """The catalogue of served tables and views, now or at a moment of the past.
 
-The catalogue also has the paths of tables, for other tools. A version of a Delta table does not
-change, so path and version (in Spark: format `delta`, option `versionAsOf`) identify the files that
-`kappa query` reads. A tool that reads these files must apply the condition `where` and select the
-listed columns. Contributions that wait in the `recent` tables of a large table are not yet in its
-files (kappa/engine/write/recent_rows.py). See docs/howto/read-the-files.md.
+The catalogue also contains the paths of tables, for other tools. A version of a Delta table does
+not change, so path and version (in Spark: format `delta`, option `versionAsOf`) identify the files
+that `kappa query` reads. A tool that reads these files must apply the condition `where` and select
+the listed columns. Contributions that wait in the `recent` tables of a large table are not yet in
+the files of the large table (kappa/engine/write/recent_rows.py). See docs/howto/read-the-files.md.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def served_tables(
 ) -> tuple[ServedTable, ...]:
     """Lists the tables and views that are served now, or were served at `when`.
 
-    They are ordered by pipeline, and then as declared, with the views last. A relation that cannot
-    be created or read is listed as broken.
+    The list is ordered by pipeline, and within a pipeline by the order of declaration, with the
+    views last. A relation that cannot be created or read is listed as broken.
     """
     found = ask_snapshot(
         store,
@@ -100,7 +100,7 @@ class KnownTables:
     """
 
     def __init__(self) -> None:
-        """Starts with an empty cache."""
+        """Creates an empty cache for the records below the root of `store`."""
         self._known: dict[str, tuple[int, tuple[ServedTable, ...]]] = {}
         self._broken: dict[str, tuple[int, tuple[BrokenRelation, ...]]] = {}
 
@@ -137,7 +137,10 @@ class KnownTables:
         )
 
     def broken_relations(self, store: Store) -> tuple[BrokenRelation, ...]:
-        """Lists the served relations that cannot be created, like the function of this name."""
+        """Lists the served relations that cannot be created.
+
+        The result equals that of the function `broken_relations`.
+        """
         serving, moved = ask_part(
             store,
             lambda all_: _moved_part(all_, self._broken),
@@ -156,9 +159,10 @@ class KnownTables:
 
 
 def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> Snapshot:
-    """Returns the pipelines of a snapshot about which `known` has no facts at the present frontier.
+    """Narrows a snapshot to the pipelines that have no facts in `known` at the present frontier.
 
-    `known` maps a build to the number of a frontier and the facts that are known for it.
+    `known` maps a build to the number of a frontier, and to the facts that were found at that
+    frontier.
     """
     moved = {
         pipeline: build
@@ -214,7 +218,7 @@ def served_table(
     """Returns one served table or view, with its data files and its build's birth certificate.
 
     `name` may be `PIPELINE.TABLE`. Raises UsageError if no pipeline serves a table of that name, or
-    if several pipelines do.
+    if several pipelines serve one.
     """
 
     def describe(reader: Reader, snapshot: Snapshot) -> tuple[ServedTable, StoredFiles, Birth]:
@@ -244,7 +248,7 @@ def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
     """Returns the pipeline and the name of the served table or view with the given name.
 
     `name` may be `PIPELINE.TABLE`. Raises UsageError if there is no such relation, or if there are
-    several.
+    several such relations.
     """
     there = [
         (pipeline, each)
@@ -344,9 +348,10 @@ def _described_tables(
 
 
 def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = True) -> Contents:
-    """Returns the number of rows of a relation (None unless `counts`) and its columns.
+    """Returns the number of rows of a relation, its columns, and why it cannot be read.
 
-    If the relation cannot be read, returns the reason as the third value.
+    If the relation can be read, the reason is an empty text. The number of rows is None if the
+    relation cannot be read, or if `counts` is False.
     """
     for each in reader.broken:
         if (each.pipeline, each.name) == (pipeline, name):

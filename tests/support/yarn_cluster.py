@@ -108,7 +108,7 @@ class RunningYarn:
         self.wait(lambda: self._asked("metrics")["clusterMetrics"]["activeNodes"] == 1, "the node")
 
     def applications(self, *, ended: bool) -> list[str]:
-        """Lists the names of the ended applications, or of the running ones if not `ended`."""
+        """Lists the names of the ended applications, or of the running ones if `ended` is False."""
         found = self._asked(f"apps?states={_ENDED if ended else _RUNNING}")["apps"]
         return [each["name"] for each in found["app"]] if found else []
 

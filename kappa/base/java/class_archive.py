@@ -61,10 +61,10 @@ class ClassArchive:
         return Path(sys.prefix) / "kappa" / f"{self.use}-{made_from.hexdigest()[:16]}.jsa"
 
     def options(self, list_classes: Path | None = None) -> list[str]:
-        """Returns the options with which a JVM uses the archive; empty if the archive is missing.
+        """Returns the options with which a JVM uses the archive, or [] if the archive is missing.
 
-        With `list_classes`, returns options with which the JVM writes its list of loaded classes to
-        that path when it exits.
+        With `list_classes`, returns options with which a JVM writes the list of its loaded classes
+        to the path `list_classes` when the JVM exits.
         """
         if list_classes is not None:
             # With sharing on, the list would lack some classes that come from an archive.
@@ -83,7 +83,7 @@ class ClassArchive:
 
     @property
     def can_be_made(self) -> bool:
-        """True if this user may write into the archive's folder, or may create that folder."""
+        """Returns True if this user may write into the archive's folder, or may create it."""
         folder = self.path.parent
         return os.access(folder if folder.exists() else folder.parent, os.W_OK)
 
@@ -107,7 +107,7 @@ class ClassArchive:
     def _alone(self) -> Iterator[None]:
         """Locks the archives of this use within the block, so that only one process creates them.
 
-        The lock ends when the process that holds it exits.
+        The operating system also releases the lock if this process exits.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (self.path.parent / f"{self.use}.lock").open("w") as lock:

@@ -97,9 +97,10 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """Returns True if a file matches its hash in the lock, and marks the file as verified.
+    """If a file matches its hash in the lock, marks the file as verified and returns True.
 
-    The mark is the file's modification time.
+    The mark is the file's modification time. If the file does not match the hash or does not exist,
+    returns False.
     """
     try:
         with path.open("rb") as content:
@@ -116,8 +117,8 @@ def _verify(path: Path, jar: Jar) -> bool:
 def _alone_in(folder: Path) -> Iterator[None]:
     """Locks the cache within the block, so that only one process downloads jars at a time.
 
-    The lock ends when the process that holds it exits. Raises KappaError if the cache cannot be
-    written.
+    The operating system also releases the lock if this process exits. Raises KappaError if the
+    cache cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -265,7 +266,7 @@ def ivy_module(jars: Sequence[Jar]) -> str:
 
 
 def ivy_settings(repository: str) -> str:
-    """Returns the text of Ivy settings with one repository that has Maven's layout."""
+    """Returns the text of Ivy settings that name a single repository, in Maven's layout."""
     resolver = f'<ibiblio name="repository" m2compatible="true" root={quoteattr(repository)}/>'
     return f"""<ivysettings>
   <settings defaultResolver="repository"/>

@@ -43,10 +43,10 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Finds the Java in JAVA_HOME, or in PATH if JAVA_HOME is not set, as Spark does.
+    """Finds the Java runtime in JAVA_HOME, or in PATH if JAVA_HOME is not set, as Spark does.
 
-    Raises KappaError, with the package to install, if Java is missing or older than 17. If
-    JAVA_HOME is wrong, KappaError is raised too and PATH is not searched, since Spark would not
+    Raises KappaError, with the package to install, if Java is missing or older than 17. Also raises
+    KappaError if JAVA_HOME is wrong. In this case, PATH is not searched, since Spark would not
     search PATH either.
     """
     program = locate_java(environment)

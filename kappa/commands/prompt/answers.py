@@ -89,7 +89,7 @@ def write_reply(reply: Reply, file: Path) -> None:
 
 
 def parse_form(word: str) -> Format:
-    """Parses the file format that a user has typed. Raises UsageError if it is unknown."""
+    """Parses the file format that a user has typed. Raises UsageError for an unknown format."""
     try:
         return Format(word.lower())
     except ValueError as error:

@@ -27,9 +27,10 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The names that a user may type: of the snapshot, of DuckDB, and of the shell.
+    """The names that a user may type in the shell.
 
-    `commands` maps each backslash command to the words that may follow it.
+    These are the tables of the snapshot, the functions and keywords of DuckDB, and the commands of
+    the shell. `commands` maps each backslash command to the words that may follow it.
     """
 
     tables: tuple[ServedTable, ...] = ()
@@ -53,7 +54,7 @@ class Suggestion:
 def suggest_names(before: str, whole: str, known: KnownNames) -> list[Suggestion]:
     """Lists the names that can complete the word at the cursor.
 
-    `whole` is the whole text, and `before` is the part of it before the cursor.
+    `whole` is the whole text, and `before` is the part of the text before the cursor.
     """
     if before.lstrip().startswith("\\"):
         return list(_of_command(before.lstrip(), known))

@@ -70,9 +70,10 @@ class Command:
 
 
 def open_shell(here: ProjectContext, when: Past | None = None) -> None:
-    """Opens the shell, and answers what the user types, until the user ends the shell.
+    """Opens the shell, and answers the statements that the user types, until the shell ends.
 
-    `when` is the moment of the snapshot, or None for now. Raises the errors of `pin_at`.
+    `when` is the moment of the snapshot, or None for now. Raises UsageError if `when` does not name
+    a moment at which something was served, and KappaError if this moment is no longer kept.
     """
     settings = here.settings.serve
     allowance = replace(
@@ -242,7 +243,10 @@ class SqlShell:
         )
 
     def _survive(self, act: Callable[[], None]) -> bool:
-        """Calls `act`, and prints an error that it raises. Returns False if Ctrl-C cancelled it."""
+        """Calls `act`, and prints the error if `act` raises one.
+
+        Returns False if the user has cancelled `act` with Ctrl-C, otherwise True.
+        """
         try:
             act()
         except KappaError as error:
@@ -406,7 +410,7 @@ VIEW = "view"
 
 
 def relations_listing(tables: Iterable[ServedTable]) -> Listing:
-    """Makes a listing with a row for each table and view."""
+    """Returns a listing with one row for each table and view."""
     rows = tuple(
         (
             each.name,

@@ -47,7 +47,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def paint_state(column: str, text: str) -> str:
-    """Returns the text of a table's cell. In the column `state`, the text is coloured."""
+    """Returns the text of a table's cell, coloured if the cell is in the column `state`."""
     if column != "state":
         return text
     word = re.split(r"[ ,]", text, maxsplit=1)[0]
@@ -57,17 +57,17 @@ def paint_state(column: str, text: str) -> str:
 
 
 def paint_plan(text: str) -> str:
-    """Returns the text of a plan with coloured diffs, refusals and warnings."""
+    """Colours the diffs, the refusals and the warnings in the text of a plan."""
     return _painted_lines(text, _PLAN_LINES)
 
 
 def paint_heading(text: str) -> str:
-    """Returns the heading of a status with coloured warnings."""
+    """Colours the warnings in the heading of a status."""
     return _painted_lines(text, _HEADING_LINES)
 
 
 def paint_rows(text: str) -> str:
-    """Returns a comparison of rows with coloured added, removed and changed rows."""
+    """Colours the added, removed and changed rows in the text of a comparison."""
     lines, colour = [], None
     for line in text.splitlines(keepends=True):
         if (kind := _ROW_KIND.match(line)) is not None:

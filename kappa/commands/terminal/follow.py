@@ -43,7 +43,7 @@ class RolloutOptions:
 
     @property
     def is_text(self) -> bool:
-        """Returns True if the command prints text for display, and not one document at the end."""
+        """Returns True if the command prints text for display, not one document at the end."""
         return self.output is Form.TABLE
 
 
@@ -78,9 +78,9 @@ def follow_rollout(
 ) -> Rollout:
     """Shows the progress of a rollout to its end, and returns the rollout in its last state.
 
-    With `to_the_yes`, also returns when the rollout waits for a yes. `known` is the state of the
-    rollout whose events have already been shown. If the rollout ends without serving, raises the
-    error for this kind of end.
+    With `to_the_yes`, also returns when the rollout waits for a yes. `known` is an earlier state of
+    the rollout; the events in this state are not shown again. If the rollout ends without serving,
+    raises the error for this kind of end.
     """
     try:
         ended = follow_to_end(
@@ -104,7 +104,11 @@ def follow_rollout(
 
 
 def _outcome(state: State, ended: Rollout) -> str:
-    """Returns a line about a rollout that has served: its generation, and what serves now."""
+    """Returns a line about a rollout that has served.
+
+    The line names the rollout's build and generation, and, if they differ, the build and the
+    generation that serve now.
+    """
     from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
 
@@ -144,7 +148,10 @@ def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOption
 def follow_until_approved(
     here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
 ) -> None:
-    """Follows rollouts until each serves or waits for a yes. Then asks for the missing yes."""
+    """Follows rollouts until each serves or waits for a yes.
+
+    Then asks for one yes for all rollouts that wait, and follows these rollouts until they serve.
+    """
     waiting: list[Rollout] = []
 
     def follow_until_waiting(id_: int) -> None:

@@ -30,7 +30,7 @@ class CommandHelp(TyperCommand):
     """A command whose help begins with an example."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the example, and then the usage, the text and the options."""
+        """Writes the help of a command: the example, the usage, the text and the options."""
         _write_example(ctx, formatter)
         super().format_help(ctx, formatter)
 
@@ -46,18 +46,24 @@ class GroupHelp(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the named command. Raises UsageError, with a similar name, if there is none."""
+        """Returns the named command.
+
+        Raises UsageError, with the most similar name, if there is no command with that name.
+        """
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise no_command(args[0], self.commands, ctx.command_path)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the example, and then the usage, the text, the options and the commands."""
+        """Writes the help of a group: example, usage, text, options and commands."""
         _write_example(ctx, formatter)
         super().format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # Typer's
-        """Writes a section for each panel, with the panel's commands and possibly an example."""
+        """Writes a section for each panel, with the panel's commands.
+
+        If an example is defined for the panel, the section ends with the example.
+        """
         shown = {name: each for name, each in self.commands.items() if not each.hidden}
         width = max(map(len, shown), default=0)
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -92,7 +98,10 @@ class Commands(typer.Typer):
         )
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
-        """Adds a function as a command."""
+        """Returns a decorator that adds a function as a command.
+
+        The help of the command begins with an example.
+        """
         return super().command(name, cls=CommandHelp, **options)
 
 

@@ -57,7 +57,7 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
     """Raises UsageError if no serving build reads a topic.
 
-    Then no build would ever show the topic's records, and a wait for them would be useless.
+    In this case, waiting until readers see the topic's records would be useless.
     """
     from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
@@ -69,8 +69,8 @@ def ensure_written_shown(
 ) -> None:
     """Flushes stdout, and waits until readers see the produced records.
 
-    Raises TimedOut if the wait takes longer than `timeout` seconds; its message states that the
-    records are acknowledged.
+    Raises TimedOut if the wait takes longer than `timeout` seconds. The message of the error states
+    that the records are acknowledged.
     """
     sys.stdout.flush()
     try:

@@ -118,7 +118,7 @@ def write_bytes(content: bytes) -> None:
 
 
 class LinePrefixes:
-    """Writes lines of several processes to stdout, with the process as a prefix in colour."""
+    """Writes lines of several processes to stdout. A coloured prefix names the process."""
 
     def __init__(self, width: int) -> None:
         """Creates a writer whose prefixes are at least `width` characters wide."""
@@ -153,7 +153,7 @@ def show_failure(error: KappaError) -> int:
 
 
 def typed(command: str, pipeline: str | None) -> str:
-    """Returns a command and its pipeline, if any, in the form in which a user would type them."""
+    """Returns a command as a user would type it: the command, and its pipeline if not None."""
     return command if pipeline is None else f"{command} {pipeline}"
 
 

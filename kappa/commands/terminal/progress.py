@@ -124,9 +124,9 @@ def bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """Shows a bar on stderr while the block runs, but only on a terminal and without --quiet.
 
-    Yields a function; call it with the number of acknowledged records and the part of `total` that
-    has been read. If `total` is None, the bar shows activity without a percentage. The bar
-    disappears at the end.
+    Yields a function. Call it with the number of records acknowledged so far, and the part of
+    `total` that has been read. If `total` is None, the bar shows activity without a percentage. The
+    bar disappears at the end.
     """
     on = talk() if console is None else console
     if is_quiet() or not on.is_terminal:

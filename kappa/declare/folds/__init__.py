@@ -4,8 +4,8 @@ This package produces SQL texts, names and types, and does not use Spark. The fo
 tables, builds or files. Each kind of fold is one class in one file, which contains everything about
 the kind; docs/howto/add-a-fold.md explains how to add another kind. Read in this order:
 
-- fold.py: the methods that every fold has, for each place where folds are used, and `MergedFold`
-  for folds that a merge can express.
+- fold.py: `Fold`, the base class of all folds, and `MergedFold`, the base class of folds that a
+  merge can express.
 - returned_columns.py: the columns that a function returns, against which a fold is checked.
 - exactness.py: how exact a fold's values are, and when two values count as equal (law 8).
 - order.py: the order of the log (law 4), and SQL that compares two places in it.
@@ -13,7 +13,7 @@ the kind; docs/howto/add-a-fold.md explains how to add another kind. Read in thi
   express.
 - sums.py: totals that cannot overflow, however many records there are; the sum and the average
   use them.
-- sizes.py: the limit for the bytes that a fold may keep in one row.
+- sizes.py: the maximum size in bytes of the values that a fold stores in one row.
 - set.py, distinct.py, top.py, sample.py, sketches.py, quantile.py: folds that must read the
   stored rows of their keys.
 - registry.py: the list of all kinds, by the name in birth certificates.

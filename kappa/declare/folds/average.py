@@ -15,10 +15,10 @@ from kappa.declare.values.columns import parse_type
 def avg_(column: str) -> Average:
     """Averages the values of a numeric column; nulls are ignored.
 
-    The result is a double, or null if there are no values. It is computed from a sum and a count;
-    the sum is stored as for `sum_`. The average fits its type even if the sum is very large.
-    Averages of whole numbers and decimals are exact up to the last division. Averages of doubles
-    depend on the order of the rows.
+    The result is a double, or null if there are no values. The average is computed from a sum and a
+    count; the sum is stored in the same way as that of `sum_`. Even if the sum is very large, the
+    average fits its type. Averages of whole numbers and decimals are exact up to the last division.
+    Averages of doubles depend on the order of the rows.
 
     Example:
         Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})

@@ -10,7 +10,7 @@ from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def count(column: str | None = None) -> Count:
-    """Counts the rows, or with `column` the values of this column that are not null. Exact.
+    """Counts the rows, or the values of `column` that are not null. Exact.
 
     The type is bigint.
 

@@ -58,7 +58,11 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str, stored: str) -> str:
-        """Returns Spark SQL for an array, or null if its values are too many or too large."""
+        """Returns Spark SQL for an array of values that is null if the array exceeds a limit.
+
+        `values` is the SQL of the array, and `stored` is the array's type. The limits are the
+        fold's option `limit` for the number of values, and `MOST_BYTES` for their total size.
+        """
         array = parse_type(stored)
         assert isinstance(array, Array), "distinct values are stored as an array"
         limit, size = int(self.option_value("limit")), size_of(array.element)

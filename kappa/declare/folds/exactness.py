@@ -15,12 +15,12 @@ CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """The exactness of a fold's values. It decides when two values count as equal (law 8).
+    """The exactness of a fold's values, which decides when two values count as equal (law 8).
 
-    Exact values and estimates do not depend on how records are divided into slices, and must be
-    equal. Rounded values are computed from sums of doubles, and count as equal if they differ by no
-    more than `CLOSE`. Approximate values are random, and count as equal if the ranges that contain
-    the true values overlap.
+    Exact values and estimates do not depend on how records are divided into slices; two such values
+    must be equal. Rounded values are computed from sums of doubles, and count as equal if they
+    differ by no more than `CLOSE`. Approximate values are random, and count as equal if the ranges
+    that contain the true values overlap.
     """
 
     EXACT = "exact"
@@ -42,7 +42,10 @@ class Exactness(StrEnum):
                 return bool(one[low] <= other[high] and other[low] <= one[high])
 
     def differs_sql(self, column: str) -> str:
-        """Returns DuckDB's condition that a column's values in the rows `o` and `n` differ."""
+        """Returns a DuckDB condition that is true if two values of a column do not count as equal.
+
+        The values are those of the rows `o` and `n`.
+        """
         old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
         distinct = f"{old} is distinct from {new}"
         match self:
@@ -61,5 +64,8 @@ class Exactness(StrEnum):
 
 
 def range_columns(column: str) -> tuple[str, str]:
-    """Returns the hidden columns with the lower and the upper bound of an approximate value."""
+    """Returns the hidden columns for the bounds of an approximate value.
+
+    The result contains two names: the column of the lower bound, and the column of the upper bound.
+    """
     return f"_{column}_low", f"_{column}_high"

@@ -38,7 +38,7 @@ def latest(column: str) -> Latest:
 
 
 class _Picked(MergedFold):
-    """The first or the last value in the order of the log.
+    """A fold that stores the first or the last value in the order of the log.
 
     `end` is the SQL aggregate function that picks the value.
     """
@@ -68,9 +68,10 @@ class _Picked(MergedFold):
         )
 
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns the SQL for the value, and for the hidden columns with its place in the log.
+        """Returns SQL for the columns of a stored row after a merge, by quoted column name.
 
-        A contributed null has no place, and never replaces a stored value.
+        The columns are the value, and the hidden columns with the value's place in the log. A
+        contributed null has no place, and never replaces a stored value.
         """
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
@@ -83,7 +84,8 @@ class _Picked(MergedFold):
     def wins_condition(self, contributed: list[str], held: list[str]) -> str:
         """Returns the SQL condition that the contributed value replaces the stored value.
 
-        The arguments are the SQL of the log time, topic, partition and offset of each value.
+        `contributed` and `held` contain the SQL of the place of each value in the log: its log
+        time, topic, partition and offset.
         """
         return later_condition(contributed, held)
 

@@ -44,9 +44,9 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Returns the input columns as the user declared them, before they are checked.
+        """Returns the values that the user declared as input columns, before they are checked.
 
-        Each of them may be of any type.
+        A value may be of any Python type.
         """
         return (self.column,)
 
@@ -75,7 +75,7 @@ class Fold(ABC):
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
         """Yields Spark SQL that folds the rows of one key into a contribution.
 
-        `given` are the columns of these rows, with their types.
+        `given` contains the type of each column of these rows, by the column's name.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Fold(ABC):
         return {}
 
     def declared_text(self, name: str) -> str:
-        """Returns the text of the fold that is part of the version.
+        """Returns the fold's text, which is part of the pipeline's version.
 
         The text also names served columns that a newer release of Kappa has added to this kind of
         fold.
@@ -98,7 +98,7 @@ class Fold(ABC):
         return str(self)
 
     def extra_columns(self, name: str) -> tuple[str, ...]:
-        """Returns the names of the served columns beyond the fold's own column."""
+        """Returns the names of further served columns, in addition to the fold's own column."""
         return ()
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
@@ -109,17 +109,17 @@ class Fold(ABC):
         return ()
 
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
-        """Returns the columns of sums in tables of older builds whose type may be too narrow.
+        """Returns the columns that store sums in a type that may be too narrow.
 
-        Contributions to such a sum have 37 digits.
+        Only tables of older builds have such columns. A contribution to such a sum has 37 digits.
         """
         return ()
 
     def overflow_mark(self, name: str) -> str | None:
         """Returns the name of the boolean column that is true if a value did not fit, or None.
 
-        A sum may not fit its type, and the values of an array may have more bytes than a row can
-        hold. None means that the fold has no such column.
+        A value does not fit if a sum exceeds its type, or if the values of an array exceed the
+        maximum size in bytes. The result is None if the fold has no such column.
         """
         return None
 
@@ -169,12 +169,12 @@ class MergedFold(Fold):
 
     @abstractmethod
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns, by quoted column, the SQL of the value after a merge into a stored row."""
+        """Returns SQL for the columns of a stored row after a merge, by quoted column name."""
 
     def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns, by quoted column, the SQL of a new row's values.
+        """Returns SQL for the columns of a new row, by quoted column name.
 
-        Columns without an entry have the value of the contribution.
+        The value of any other column is the value in the contribution.
         """
         return {}
 
@@ -216,8 +216,8 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
     """Checks an option of a fold that is a whole number. Returns the option's name and value.
 
     Raises DeclarationError, with the user's line, if the number is not between `least` and `most`.
-    The caller must be the function that the user's declaration calls, since the line is that of the
-    caller's call.
+    `whole_option` must be called directly by the function that the user's declaration calls,
+    because the error shows the line of the user's call.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise DeclarationError(
@@ -228,9 +228,10 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """Returns SQL that turns NaN into null and -0.0 into 0.0.
+    """Returns SQL that turns NaN into null and -0.0 into 0.0, for doubles and floats.
 
-    `-0.0 + 0.0` is `0.0` (IEEE 754).
+    For other types, the SQL is `value` itself. The SQL adds 0, because `-0.0 + 0.0` is `0.0` (IEEE
+    754).
     """
     if kind in {Scalar("double"), Scalar("float")}:
         return f"case when isnan({value}) then null else {value} + cast(0 as {kind}) end"

@@ -32,8 +32,9 @@ def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
 
 
 def order_column(column: str, of: str) -> str:
-    """Returns the hidden column with one part of the place of a stored value in the log.
+    """Returns the hidden column that stores one part of a value's place in the log.
 
-    `of` is the column of that part: `_log_time`, `_topic`, `_partition` or `_offset`.
+    `of` is the column of the log's order for that part: `_log_time`, `_topic`, `_partition` or
+    `_offset`. `column` is the column of the value.
     """
     return f"_{column}{of}"

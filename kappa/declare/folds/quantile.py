@@ -19,8 +19,8 @@ def kll(column: str, rank: float, *, k: int = 200) -> Kll:
 
     Nulls are ignored. The estimate is one of the values, and its rank is close to `rank`: in 99 of
     100 cases the two ranks differ by at most 2.3 / `k`^0.97, which is 1.3 % by default. The value
-    is approximate: a KLL sketch uses random numbers, so the same records may give another value.
-    The ranks 0 and 1 give the least and the greatest value exactly.
+    is approximate: a KLL sketch uses random numbers, so a replay of the same records may compute
+    another value. For the ranks 0 and 1, the result is exactly the least and the greatest value.
 
     Example:
         Table("pages", keys=("page",), fold={"p99_ms": kll("ms", 0.99)})

@@ -22,7 +22,7 @@ class ReturnedColumns:
     types: Mapping[str, Type]
 
     def type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column. `what` says in the error for what the column is needed.
+        """Returns the type of a column. `what` names the use of the column in the error.
 
         Raises DeclarationError if the function does not return the column.
         """
@@ -31,7 +31,11 @@ class ReturnedColumns:
         return self.types[column]
 
     def check_columns(self, columns: tuple[tuple[str, str], ...], what: str) -> None:
-        """Raises DeclarationError if a column needed for `what` is missing or has another type."""
+        """Raises DeclarationError if a needed column is missing or has another type.
+
+        `columns` contains the name and the type of each needed column. `what` names the use of the
+        columns in the error.
+        """
         for name, kind in columns:
             if str(self.types.get(name)) != kind:
                 got = (
@@ -59,14 +63,22 @@ class ReturnedColumns:
         self.check_columns(FOLD_ORDER_COLUMNS, "expire")
 
     def ordered_type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column. Raises DeclarationError if its values have no order."""
+        """Returns the type of a column.
+
+        Raises DeclarationError if values of this type have no order, or if the function does not
+        return the column. `what` names the use of the column in the error.
+        """
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct) or str(kind) == "boolean":
             raise self.table_error(f"folds {what} over the type {kind}, which has no order")
         return kind
 
     def distinct_type_of(self, column: str, what: str) -> Type:
-        """Returns the type of a column. Raises DeclarationError if it is an array or a struct."""
+        """Returns the type of a column.
+
+        Raises DeclarationError if the type is an array or a struct, or if the function does not
+        return the column. `what` names the use of the column in the error.
+        """
         kind = self.type_of(column, what)
         if isinstance(kind, Array | Struct):
             raise self.table_error(
@@ -76,14 +88,20 @@ class ReturnedColumns:
         return kind
 
     def table_error(self, why: str, *, hint: str = "") -> DeclarationError:
-        """Returns the error that a table cannot be created; the message begins with `table`."""
+        """Returns the error for a table that cannot be created.
+
+        The message is the text that identifies the table, followed by `why`.
+        """
         return DeclarationError(f"{self.table} {why}", hint=hint)
 
 
 def missing_column_error(
     table: str, column: str, what: str, returned: Iterable[str]
 ) -> DeclarationError:
-    """Returns the error that a table needs a column that its function does not return."""
+    """Returns the error for a table whose function does not return a needed column.
+
+    `what` names the use of the column, and `returned` are the columns that the function returns.
+    """
     columns = tuple(returned)
     return DeclarationError(
         f"{table} needs column {column} for {what}, and the function does not return it",

@@ -25,17 +25,17 @@ def sample(
 ) -> RandomSample:
     """Keeps a random sample of `k` rows, without replacement.
 
-    The sample is exact: each replay gives the same rows. Each row has the same chance: a hash is
-    computed from the row's place (topic, partition, offset) and its values, and the rows with the
-    least hashes are kept. If `weight` names a column, a row of weight 2 has the same chance as two
-    rows of weight 1 (Efraimidis and Spirakis, 2006). Rows whose weight is null, NaN, zero or
-    negative are never kept.
+    The sample is exact: each replay selects the same rows. Each row is selected with the same
+    probability: a hash is computed from the row's place (topic, partition, offset) and its values,
+    and the rows with the least hashes are kept. If `weight` names a column, a row of weight 2 has
+    the same chance as two rows of weight 1 (Efraimidis and Spirakis, 2006). Rows whose weight is
+    null, NaN, zero or negative are never kept.
 
-    `columns` names one column or several columns. With one column, the result is an array of its
-    values, without nulls; with several, it is an array of structs. The array is in the order in
-    which the rows were drawn, so its first n values are a sample of n rows. If the sampled values
-    exceed 16 MiB, only as many as fit into 16 MiB are kept. The boolean column `<name>_overflow` is
-    true if there were more rows than are kept.
+    `columns` names one column or several columns. If `columns` names one column, the result is an
+    array of the column's values, without nulls. Otherwise, the result is an array of structs. The
+    array is in the order in which the rows were drawn, so its first n values are a sample of n
+    rows. If the sampled values exceed 16 MiB, only as many values as fit into 16 MiB are kept. The
+    boolean column `<name>_overflow` is true if there were more rows than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"visits": sample(["visitor", "ms"], 20)})

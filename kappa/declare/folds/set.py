@@ -15,9 +15,9 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
     """Keeps the distinct values of a column as a sorted array; nulls are ignored.
 
     Exact up to `limit` values and up to 16 MiB. The array is empty if there are no values. If there
-    are more values, those with the `limit` least hashes are kept, or as many of these as fit into
-    16 MiB. This sample does not depend on how records are divided into slices. The boolean column
-    `<name>_overflow` is then true.
+    are more values, the fold keeps the values with the least hashes: `limit` values, or as many as
+    fit into 16 MiB. This sample does not depend on how records are divided into slices. The boolean
+    column `<name>_overflow` is true if the array is only a sample.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": set_("visitor", limit=100)})
@@ -26,7 +26,7 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
 
 def overflow_column(column: str) -> str:
-    """Returns the served column that is true if a fold had more values than it may keep."""
+    """Returns the served boolean column that is true if a fold had more values than it may keep."""
     return f"{column}_overflow"
 
 

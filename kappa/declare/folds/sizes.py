@@ -2,10 +2,10 @@
 
 A row with too many bytes cannot be written, and would stop the build. So a fold that keeps many
 values orders them by a fixed rule, and keeps only the first values: up to a number of values and a
-number of bytes. Whether a value is kept depends only on the values before it in that order. Further
-values can only move a value back in the order. So a value that is dropped in one slice would also
-be dropped among more values, and the result does not depend on how records are divided into slices
-(law 8).
+number of bytes. Whether a value is kept depends only on the values that precede it in that order.
+Further values can only move a value back in the order. So a value that is dropped in one slice
+would also be dropped among more values, and the result does not depend on how records are divided
+into slices (law 8).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Size = Callable[[str], str]
 def size_of(kind: Type) -> int | Size:
     """Returns the size of the values of a type in bytes.
 
-    If values have different sizes, returns a function from a value's SQL to Spark SQL for its size.
+    If the values have different sizes, returns a function. Called with the SQL of a value, the
+    function returns Spark SQL for the size of that value.
     """
     return _size_of(kind, depth=0)
 
@@ -57,7 +58,8 @@ def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
     """Returns the total size of a struct in bytes: `beside`, plus the sizes of the struct's fields.
 
     `sizes` contains the size of each field, by the SQL suffix that selects the field. If a field
-    has no fixed size, the result is a function from the struct's SQL to Spark SQL for its size.
+    has no fixed size, the result is a function. Called with the SQL of a struct, the function
+    returns Spark SQL for the size of that struct.
     """
     fixed = beside + sum(size for size in sizes.values() if isinstance(size, int))
     texts = {suffix: size for suffix, size in sizes.items() if not isinstance(size, int)}
@@ -79,9 +81,9 @@ def always_fits(size: int | Size, limit: int) -> bool:
 
 
 def is_large(values: str, size: int | Size) -> str:
-    """Returns Spark's condition that an array's values exceed MOST_BYTES.
+    """Returns a Spark SQL condition that is true if an array's values exceed MOST_BYTES.
 
-    The condition is null if the array is null.
+    `size` is the size of one value. The condition is null if the array is null.
     """
     each = size_sql(size, "each")
     return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
@@ -91,7 +93,7 @@ def first_values(values: str, limit: int, size: int | Size) -> str:
     """Returns Spark SQL that keeps the first values of an array.
 
     At most `limit` values are kept. As soon as the kept values exceed MOST_BYTES, no further value
-    is kept. So the kept values without the last one have at most MOST_BYTES.
+    is kept. So the total size of all kept values except the last one is at most MOST_BYTES.
     """
     if always_fits(size, limit):
         return f"slice({values}, 1, {limit})"

@@ -11,11 +11,11 @@ from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def hll(column: str, *, lg_k: int = 12) -> Hll:
-    """Estimates the number of distinct values of a column with a HyperLogLog sketch; bigint.
+    """Estimates the number of distinct values of a column with a HyperLogLog sketch.
 
-    Nulls are ignored. The sketch has at most 2^`lg_k` bytes. The standard error is 1.04 /
-    sqrt(2^lg_k), which is 1.6 % by default. The same records always give the same estimate, however
-    they are divided into slices.
+    The type is bigint. Nulls are ignored. The sketch has at most 2^`lg_k` bytes. The standard error
+    is 1.04 / sqrt(2^lg_k), which is 1.6 % by default. The estimate for the same records is always
+    the same, however the records are divided into slices.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": hll("visitor")})
@@ -24,11 +24,12 @@ def hll(column: str, *, lg_k: int = 12) -> Hll:
 
 
 def theta(column: str, *, lg_k: int = 12) -> Theta:
-    """Estimates the number of distinct values of a column with a theta sketch; bigint.
+    """Estimates the number of distinct values of a column with a theta sketch.
 
-    Nulls are ignored. The result is exact up to 2^`lg_k` values; the sketch needs 8 bytes for each
-    of these values. For more values, the standard error is 1 / sqrt(2^lg_k), which is 1.6 % by
-    default. The same records always give the same estimate, however they are divided into slices.
+    The type is bigint. Nulls are ignored. The result is exact up to 2^`lg_k` values; the sketch
+    needs 8 bytes for each of these values. For more values, the standard error is 1 / sqrt(2^lg_k),
+    which is 1.6 % by default. The estimate for the same records is always the same, however the
+    records are divided into slices.
 
     Example:
         Table("pages", keys=("page",), fold={"visitors": theta("visitor", lg_k=14)})

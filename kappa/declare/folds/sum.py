@@ -17,8 +17,8 @@ def sum_(column: str) -> Sum:
 
     Exact for whole numbers (bigint) and decimals. Sums of doubles depend on the order of the rows.
     If a sum does not fit its type, the served sum is null, and the boolean column `<name>_overflow`
-    is true. Hidden columns store the sum in a wider type. If later records reduce the sum until it
-    fits again, the sum is served again.
+    is true. Hidden columns store the sum in a wider type. As soon as later records reduce the sum
+    so that it fits its type, the sum is served again.
 
     Example:
         Table("pages", keys=("page",), fold={"ms": sum_("ms")})

@@ -1,9 +1,9 @@
-"""Totals: sums in a type so wide that no number of records can make them overflow. Pure.
+"""Totals: sums in a type so wide that no number of records can cause an overflow. Pure.
 
 The sum and the average use totals. A total is exact for whole numbers and decimals. Totals are
-combined only by additions, so the value does not depend on the order of records, or on how they are
-divided into slices. If the value does not fit the served column, the total is still stored, and the
-value may fit again later.
+combined only by additions, so the value does not depend on the order of records, or on how records
+are divided into slices. If the value does not fit the served column, the total is still stored, and
+the value may fit again later.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ class Total:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns True if contributions have a wider type than the column, so sums may not fit."""
+        """Returns True if the column's type is narrower than the type of sums in contributions.
+
+        Then a sum may not fit the column.
+        """
         return carried_type(self.kind) != self.kind
 
     def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
@@ -108,11 +111,11 @@ class Total:
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combination_sql(self) -> Iterator[str]:
-        """Yields Spark SQL that adds a stored row and the contributions of one key."""
+        """Yields Spark SQL that adds the totals of a key's stored row and contributions."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined_sql(self) -> Mapping[str, str]:
-        """Returns Spark SQL for the total's columns, from the columns of `combination_sql`."""
+        """Returns Spark SQL that computes the total's columns from those of `combination_sql`."""
         return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
     def updated_values(self, quote: Quote) -> Mapping[str, str]:
@@ -127,9 +130,10 @@ class Total:
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns SQL that casts the value to the type `served`, or null if the cast overflows.
+        """Returns SQL that casts the value to the type `served`.
 
-        `kept` contains the SQL of the total's columns, by name.
+        The result of the SQL is null if the cast overflows. `kept` contains the SQL of the total's
+        columns, by name.
         """
         return f"try_cast({kept[self.column]} as {served})"
 
@@ -144,11 +148,11 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTotal(Total):
-    """A total that may need more than 37 digits: `carry` times 10^37 units, plus a rest.
+    """A total that may need more than 37 digits: `carry` times 10^37 units, plus a remainder.
 
-    The rest is at least 0 and less than 10^37 units, so each value has only one representation. The
-    number 10^37 itself has 38 digits and does not fit the rest's type, so the SQL subtracts half of
-    it twice.
+    The remainder is at least 0 and less than 10^37 units, so each value has only one
+    representation. The number 10^37 itself has 38 digits and does not fit the type of the
+    remainder, so the SQL subtracts half of 10^37 twice.
     """
 
     carry: str
@@ -232,7 +236,10 @@ class CarriedTotal(Total):
         return f"case when {self._is_full(one, other)} then 1 else 0 end"
 
     def _within_sql(self, kept: Mapping[str, str]) -> str:
-        """Returns SQL for the value as a decimal of 38 digits; null if it has more digits."""
+        """Returns SQL for the value as a decimal of 38 digits.
+
+        The result of the SQL is null if the value has more digits.
+        """
         rest, carry = kept[self.column], kept[self.carry]
         negative = f"{self._narrow_sql(f'{rest} - {self._half_sql}')} - {self._half_sql}"
         return (
@@ -245,8 +252,9 @@ class CarriedTotal(Total):
 class DoubleTotal(Total):
     """A total of doubles in two columns.
 
-    One column contains the sum of the usual values; `large` contains the sum of the large values,
-    divided by 2^64. So neither sum becomes infinite.
+    One column contains the sum of the values whose absolute value is below about 4.9e288. The
+    column `large` contains the sum of all other values, divided by 2^64. So neither sum becomes
+    infinite.
     """
 
     large: str

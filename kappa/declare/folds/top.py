@@ -25,12 +25,12 @@ _ORDER_BYTES = 64
 def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
     """Keeps the values of a column in the `k` rows with the greatest `by`, greatest first. Exact.
 
-    Without `by`, rows are ranked by the value itself. Of rows with equal ranks, the later row comes
-    first, by log time, topic, partition and offset. Rows with a null value or a null `by` are
-    ignored. If two rows have the same value, the array contains it twice. The column may be a
-    struct, to keep several values of a row. If the values exceed 16 MiB, only the first values that
-    fit into 16 MiB are kept. The boolean column `<name>_overflow` is true if there were more rows
-    with values than are kept.
+    Without `by`, rows are ranked by the value itself. If two rows have equal ranks, the row that is
+    later by log time, topic, partition and offset comes first. Rows with a null value or a null
+    `by` are ignored. If two rows have the same value, the array contains it twice. The column may
+    be a struct, to keep several values of a row. If the values exceed 16 MiB, only the first values
+    that fit into 16 MiB are kept. The boolean column `<name>_overflow` is true if there were more
+    rows with values than are kept.
 
     Example:
         Table("pages", keys=("page",), fold={"slowest": top_k("visitor", 3, by="ms")})
@@ -148,5 +148,8 @@ def _row_size(by: Type, value: Type) -> int | Size:
 
 
 def _top_column(name: str) -> str:
-    """Returns the hidden column with the values, their ranks and their rows' places in the log."""
+    """Returns the hidden column that contains the ranked rows of a served column.
+
+    For each row, the hidden column contains the value, the rank, and the row's place in the log.
+    """
     return f"_{name}_top"

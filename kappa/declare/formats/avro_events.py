@@ -130,7 +130,7 @@ class Avro:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and the schema's texts without documentation."""
+        """Yields lines of text: the name of the format, and the schemas without documentation."""
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
@@ -482,8 +482,9 @@ def avro_value(schema: Any, named: Mapping[str, Any], value: Any, path: str) -> 
     """Converts a JSON value to the Python value that fastavro encodes.
 
     fastavro encodes with a schema without logical types, so this function converts logical types
-    itself. `path` is the value's place in the event, or "" for the event itself. A missing field
-    gets its default, or null. Raises UsageError if the value does not fit the schema.
+    itself. `path` is the value's place in the event, or "" for the event itself. If a field is
+    missing, the function uses the field's default, or null. Raises UsageError if the value does not
+    fit the schema.
     """
     if value is None and not _may_be_null(schema):
         raise UsageError(f"{path or _EVENT} is null, and its schema has no null")
@@ -577,7 +578,7 @@ def _logical_value(logical: str, schema: Mapping[str, Any], value: Any, path: st
 
 
 def _whole_units(value: Number, scale: int, path: str) -> int:
-    """Returns a decimal as a whole number in units of its last digit, without rounding.
+    """Returns a decimal as a whole number in units of 10^-`scale`, without rounding.
 
     Raises UsageError if the decimal has more than `scale` digits after the decimal point.
     """

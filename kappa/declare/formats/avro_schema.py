@@ -1,4 +1,4 @@
-"""Parses Avro schemas, decides which are safe to use, and reads records with fastavro.
+"""Parses Avro schemas, decides which schemas are safe to use, and reads records with fastavro.
 
 This module does not depend on topics.
 """
@@ -28,9 +28,10 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed schema: `whole` is the original, and `bare` has no logical types, for decoding.
+    """A parsed Avro schema, in two forms.
 
-    `named` contains the named types of `whole`.
+    `whole` is the original schema, and `named` contains its named types. `bare` is a copy without
+    logical types, with which records are decoded.
     """
 
     whole: Any
@@ -82,10 +83,10 @@ def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
 
 
 def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]:
-    """Decodes a record with the writer's schema, and converts it to the schema `reader` if given.
+    """Decodes a record with the schema `writer`, and converts it to the schema `reader`.
 
-    Both schemas must have no logical types. Raises Rejected if the bytes are not exactly one
-    record, or do not fit the schema `reader`.
+    If `reader` is None, the record is not converted. Both schemas must have no logical types.
+    Raises Rejected if the bytes are not exactly one record, or do not fit the schema `reader`.
     """
     read, unresolved, damage = _fastavro_reader()
     left = BytesIO(value)
@@ -109,7 +110,10 @@ def read_record(value: bytes, writer: Any, reader: Any = None) -> dict[str, Any]
 
 
 def _damage_of(error: Exception) -> str:
-    """Describes fastavro's error about a damaged value, for the detail of a reject."""
+    """Describes the damage of a value in words, from the error that fastavro raised.
+
+    The description becomes part of a reject's detail.
+    """
     match error:
         case EOFError() if str(error).startswith("Expected -"):
             return "a length in it is negative"
@@ -128,10 +132,10 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's function that reads records, and the errors that it can raise.
+    """Returns fastavro's function that reads records, and the errors that the function can raise.
 
-    The first type of error is for schemas that do not match; the other types are those that damaged
-    values can cause. They are imported on the first call.
+    The first type of error is for schemas that do not match; the other types are the errors that
+    damaged values can cause. The function and the errors are imported on the first call.
     """
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415

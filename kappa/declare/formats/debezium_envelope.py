@@ -115,9 +115,10 @@ def change_moment(source: Mapping[str, Any]) -> int | None:
 def change_identity(
     operation: str, source: Mapping[str, Any], row: Mapping[str, Any] | None
 ) -> str:
-    """Returns the identity of a change: a hash of its position in the source, operation and row.
+    """Returns the identity of a change, as a hash in hexadecimal digits.
 
-    The position alone is not sufficient: all rows of a snapshot, or of one COPY, have the same
+    The hash covers the operation, the row, and the position of the change in the source. The
+    position alone is not sufficient: all rows of a snapshot, or of one COPY, have the same
     position.
     """
     place = {name: value for name, value in source.items() if name not in _PASSING}
@@ -154,8 +155,8 @@ def _plain_text(found: Any) -> str:
 class EnvelopePart:
     """The decoded value or key of a record: its fields, and the schema with which it was written.
 
-    `schema` identifies the schema: it is equal for equal schemas. `written` returns the description
-    of that schema. Both are None for a record without a schema.
+    `schema` is a value that is equal for equal schemas. `written` returns the description of the
+    schema. Both are None for a record without a schema.
     """
 
     fields: Mapping[str, Any]
@@ -164,7 +165,7 @@ class EnvelopePart:
 
 
 class EnvelopeReader:
-    """The reader of changes for an event with the given columns and facts."""
+    """The reader of changes, for the columns and the facts of one event."""
 
     def __init__(
         self, columns: Sequence[Column], facts: Mapping[str, str], values: RowValues
@@ -257,8 +258,9 @@ class EnvelopeReader:
     def _checks_of(self, side: str, parts: EnvelopePart) -> Mapping[str, Check]:
         """Returns the functions that convert the values of a row, by column name.
 
-        `side` is the part of the record that contains the row: "before", "after" or "key". The
-        function under "" converts the whole row before the change, if a column declares it.
+        `side` is the part of the record that contains the row: "before", "after" or "key". If a
+        column of the event contains the whole row before the change, the entry "" is the function
+        that converts this row.
         """
         place = None if parts.schema is None else (side, parts.schema)
         checks = self._checks.get(place)

@@ -47,9 +47,9 @@ _ENCODINGS = ("json", "avro")
 class Debezium:
     """The format of records that each contain a change of a database's row, from Debezium.
 
-    An event has the columns of the row: the values after the change, or the values before it if the
-    row was deleted. Columns named `change_...` describe the change itself: `change_op` (c, u, d, r
-    for a snapshot, or t for a truncated table), `change_id` (its identity), `change_at`,
+    An event contains the columns of the row: the values after the change, or the values before it
+    if the row was deleted. Columns named `change_...` describe the change itself: `change_op` (c,
+    u, d, r for a snapshot, or t for a truncated table), `change_id` (its identity), `change_at`,
     `change_lsn`, `change_tx`, `change_snapshot`, `change_key` (a key of several columns, as one
     text) and `change_before`. `facts` declares further columns of this kind, or other names for
     these columns: `{"change_file": "source.file"}`.
@@ -62,8 +62,9 @@ class Debezium:
     `decimals="text"` means that decimals are written as digits (`decimal.handling.mode=string`). A
     value whose meaning is not certain is rejected.
 
-    Debezium repeats changes after a crash. So a retained topic needs an `identity`. It needs none
-    with `exactly_once=True`, which declares that Kafka Connect writes each change exactly once.
+    Debezium repeats changes after a crash. So a retained topic needs an `identity`. With
+    `exactly_once=True`, which declares that Kafka Connect writes each change exactly once, no
+    `identity` is needed.
 
     Example:
         Topic(
@@ -137,10 +138,10 @@ class Debezium:
         """Returns None, because the topic itself declares the columns of the rows."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Raises DeclarationError if the event cannot be that of a change.
+        """Raises DeclarationError if the event's columns cannot represent a change of a row.
 
-        A JSON Schema cannot declare such an event, and the column of a fact must have the fact's
-        type.
+        The event must be declared by columns, because a JSON Schema cannot declare it. The column
+        of a fact must have the type of that fact.
         """
         if by_schema:
             raise DeclarationError(
@@ -168,7 +169,10 @@ class Debezium:
         return written_change(fields, dict(self.facts))
 
     def encoded_key(self, name: str, value: Any) -> bytes:
-        """Encodes the Kafka key of a row. `name` and `value` are those of the key column."""
+        """Encodes the Kafka key of a row.
+
+        `name` is the name of the topic's key column, and `value` is the row's value in this column.
+        """
         return written_key(name, value, dict(self.facts))
 
 
@@ -181,7 +185,7 @@ class PartsReader(Protocol):
 
 
 class DebeziumReader:
-    """The reader of changes for a topic with this format and these columns."""
+    """The reader of changes, for one `Debezium` format and the columns of one event."""
 
     def __init__(self, form: Debezium, columns: Sequence[Column]) -> None:
         self._parts: PartsReader = (
@@ -241,7 +245,11 @@ def check_changes(
     key: str | None,
     keyed: bool,
 ) -> None:
-    """Raises DeclarationError if an option of a topic does not apply to changes of rows."""
+    """Raises DeclarationError if a declared option cannot be used with changes of rows.
+
+    `form` is the format of the topic's values, and `keyed` is True if a `key_format` is declared.
+    The other arguments are the topic's options.
+    """
     if keyed:
         raise DeclarationError(
             f"{source}: topic {topic} has changes of rows and a key_format: their format reads "
@@ -330,7 +338,7 @@ def _split_parts(found: dict[str, Any]) -> EnvelopePart:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """The schema with which records were written."""
+    """A schema from the registry with which records were written."""
 
     schema: AvroSchema
 
@@ -339,7 +347,10 @@ class _Writer:
 
 
 class AvroParts:
-    """A reader of values and keys in Avro, each decoded with its schema in the registry."""
+    """A reader of values and keys in Avro. It decodes each with the schema of the writer.
+
+    The schema registry returns this schema for the id in the value or key.
+    """
 
     def __init__(self) -> None:
         # By id; or why records of the schema are rejects.
@@ -348,7 +359,7 @@ class AvroParts:
     def split_value(self, value: bytes) -> EnvelopePart:
         """Decodes a value.
 
-        Raises Rejected if the value is not a record of its registered schema.
+        Raises Rejected if the value is not a record of the schema whose id the value contains.
         """
         schema_id, message = split_frame(value)
         writer = self._writers.get(schema_id)
@@ -362,7 +373,10 @@ class AvroParts:
         )
 
     def split_key(self, key: bytes) -> EnvelopePart:
-        """Decodes a key. Raises Rejected if the key is not a record of its registered schema."""
+        """Decodes a key.
+
+        Raises Rejected if the key is not a record of the schema whose id the key contains.
+        """
         try:
             return self.split_value(key)
         except Rejected as error:

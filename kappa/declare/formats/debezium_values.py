@@ -1,8 +1,8 @@
 """Converts the values of a row, by the writer's schema and the declared columns. Pure.
 
-Kafka Connect has only a few types. If a value has a more specific meaning, the name of its schema
-is that meaning, for instance `io.debezium.time.MicroTimestamp`. Avro schemas contain that name as
-`connect.name`.
+Kafka Connect has only a few types. If the meaning of a value is more specific than its type, the
+name of its schema states the meaning, for instance `io.debezium.time.MicroTimestamp`. Avro schemas
+contain that name as `connect.name`.
 
 A value whose meaning is not certain is rejected: a whole number alone does not show whether it
 counts milliseconds or microseconds, and a text may be digits or encoded bytes.
@@ -50,9 +50,10 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 @dataclass(frozen=True, slots=True)
 class WritingSchema:
-    """The description of how a value was written: its meaning by Connect's name, and its parts.
+    """The description of how a value was written: the name of its Connect schema, and its parts.
 
-    The name is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
+    `name` is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
+    `element` describes the elements of an array, and `fields` the fields of a struct.
     """
 
     name: str = ""

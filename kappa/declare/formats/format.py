@@ -26,7 +26,7 @@ class EventReader(Protocol):
 
 
 class RecordFormat(Protocol):
-    """A format of records. It is a value: equal formats decode all records to the same fields."""
+    """A format of records. Two formats that are equal decode all records to the same fields."""
 
     def declared_lines(self) -> Iterator[str]:
         """Yields the declared options as lines of text, or nothing for plain JSON.
@@ -43,7 +43,7 @@ class RecordFormat(Protocol):
         """
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Raises DeclarationError if events of this format cannot have these columns.
+        """Raises DeclarationError if this format cannot represent events with the given columns.
 
         `by_schema` is True if a JSON Schema declares the columns.
         """

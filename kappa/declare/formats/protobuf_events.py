@@ -83,12 +83,13 @@ class Protobuf:
 
     `schema` is a `Subject`, or the path of a .proto file relative to the project's folder. The
     schema is part of the version. `message` is the full name of the message, and may be omitted if
-    the schema has only one. If the topic declares no event, the message's fields are its columns.
+    the schema contains only one message. If the topic declares no event, the message's fields are
+    its columns.
 
     If `framed`, each record begins with the id of the writer's schema and the position of the
     message in that schema, as serializers of a schema registry write them. The default is True for
     a subject, and False for a file. Records that contain a message of another type are rejected.
-    Fields that the schema does not have are ignored.
+    Fields that are not in the schema are ignored.
 
     Example:
         Topic("orders", format=Protobuf("schemas/order.proto", message="shop.Order"))
@@ -194,7 +195,7 @@ class Protobuf:
 
 
 def types_of(found: RegisteredSchema) -> Any:
-    """Returns the descriptor of the file of a schema.
+    """Returns the Protobuf file descriptor of a schema in the registry.
 
     Raises DeclarationError if the schema is not a Protobuf schema.
     """
@@ -204,7 +205,7 @@ def types_of(found: RegisteredSchema) -> Any:
 
 
 class ProtobufReader:
-    """The reader of messages of the declared type, even if writers used other schemas for it."""
+    """The reader of messages of the declared type. Writers may use other schemas for that type."""
 
     def __init__(self, form: Protobuf, columns: Sequence[Column]) -> None:
         from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
@@ -298,10 +299,10 @@ class ProtobufReader:
 
 
 def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
-    """Yields lines that describe a message, then lines for the messages and enums that it contains.
+    """Yields lines that describe a message, and the messages and enums that it contains.
 
-    Each message and each enum is described once; `seen` contains the names of those already
-    described.
+    Each message and each enum is described once; `seen` contains the names of the messages and
+    enums that are already described.
     """
     seen.add(message.full_name)
     for each in message.fields:
@@ -368,10 +369,11 @@ def _written_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
-    """Returns, by field, its landing and the function that reads its value from a message.
+    """Returns, by field name, the landing of each field and a function that reads the field.
 
-    If a field cannot become a column, its landing raises an error when the landing is used. Raises
-    DeclarationError if the message has no fields.
+    The function returns the field's value in a message. If a field cannot become a column, its
+    landing raises an error when the landing is used. Raises DeclarationError if the message has no
+    fields.
     """
     found = {}
     for part in message.fields:
@@ -390,7 +392,8 @@ def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], A
 def _value_getter(field: Any) -> Callable[[Any], Any]:
     """Returns the function that reads a field's value from a message.
 
-    The function returns None if the message does not contain the field.
+    If the message does not contain the field, the function returns the default of the field. It
+    returns None if the field has no declared default, and Protobuf distinguishes an absent value.
     """
     name = field.name
     if not field.has_presence or field.has_default_value:

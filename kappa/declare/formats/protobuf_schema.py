@@ -259,7 +259,7 @@ class _ProtoReader:
 
 @lru_cache(_MOST_SCHEMAS)
 def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
-    """Returns the descriptor of a schema's file. `references` are the schemas that it imports.
+    """Returns the descriptor of a schema's file. `references` are the texts of imported schemas.
 
     Raises DeclarationError if a text is not a valid schema.
     """
@@ -300,10 +300,11 @@ def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
 
 
 def message_named(file: Any, name: str | None) -> Any:
-    """Returns the descriptor of the message with this full name, or of the only message.
+    """Returns the descriptor of the message type with the full name `name`.
 
-    `name` is None for the only message of the file. Raises DeclarationError if the file has no
-    message of that name, or if no name is given and the file does not have exactly one message.
+    If `name` is None, returns the descriptor of the file's only message type at the top level.
+    Raises DeclarationError if the file contains no message type of that name, or if `name` is None
+    and the file does not contain exactly one message type at the top level.
     """
     known = {each.full_name: each for each in _nested_messages(file.message_types_by_name.values())}
     if name is None:
@@ -322,7 +323,10 @@ def message_named(file: Any, name: str | None) -> Any:
 
 
 def message_at(file: Any, indexes: Sequence[int]) -> str | None:
-    """Returns the full name of the message at the indexes of a frame, or None if there is none."""
+    """Returns the full name of the message type at `indexes` in a schema.
+
+    `indexes` come from the frame of a record. Returns None if there is no such message type.
+    """
     within = [*file.message_types_by_name.values()]
     name = None
     for index in indexes:
@@ -333,7 +337,7 @@ def message_at(file: Any, indexes: Sequence[int]) -> str | None:
 
 
 def indexes_of(message: Any) -> tuple[int, ...]:
-    """Returns the indexes that a frame contains to identify a message type in its schema."""
+    """Returns the indexes by which a frame identifies a message type in the type's schema."""
     around = message.containing_type
     beside = (
         [*message.file.message_types_by_name.values()] if around is None else [*around.nested_types]
@@ -345,9 +349,10 @@ def indexes_of(message: Any) -> tuple[int, ...]:
 
 
 def why_unwritten(error: Exception) -> str:
-    """Returns the reason why Google's library cannot encode an event, from its error.
+    """Returns the reason why Google's library cannot encode an event, from the library's error.
 
-    The further lines of the error are removed.
+    The reason is the first line of the error's message. If a map field was given no object, the
+    reason is a clearer sentence that names the field.
     """
     why = str(error).partition("\n")[0].rstrip(".")
     no_map = _NO_MAP.search(why)

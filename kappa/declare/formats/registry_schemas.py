@@ -86,9 +86,10 @@ def writer_schema(schema_id: int) -> RegisteredSchema:
 
 
 def remember_writer(writers: dict[int, Any], schema_id: int, writer: object) -> None:
-    """Stores, by id, a writer's schema or the Rejected that says why the schema cannot be used.
+    """Stores a writer's schema, or a Rejected with the reason why the schema cannot be used.
 
-    A Rejected is stored only up to a limit, because producers can write any number of ids.
+    The key in `writers` is the schema's id. A Rejected is stored only while `writers` has fewer
+    than 1,000 entries, because producers can write any number of ids.
     """
     if not isinstance(writer, Rejected) or len(writers) < _MOST_WRITERS:
         writers[schema_id] = writer
@@ -109,7 +110,7 @@ def split_frame(value: bytes) -> tuple[int, bytes]:
 
 
 def frame_message(schema_id: int, message: bytes) -> bytes:
-    """Returns a message that is preceded by a frame with the schema's id."""
+    """Returns a frame that contains the schema's id, followed by the message."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
 
 
@@ -129,7 +130,7 @@ def pin_path(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Subject:
-    """A subject of the schema registry, from which a format takes its schema.
+    """A subject of the schema registry. Its pinned version is the schema of a format.
 
     `name` is the name of the subject. `kappa schemas pin` pins a version of the subject in the
     project, so a declaration does not contact the registry. If `version` is declared, it must be

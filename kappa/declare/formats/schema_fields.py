@@ -53,7 +53,10 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column for a field. Raises DeclarationError if there can be no such column."""
+    """Returns the column for a field.
+
+    Raises DeclarationError if the field cannot become a column.
+    """
     if isinstance(landing.land, _Refusal):
         raise landing.land.error
     return Column(name, landing.type, landing.nullable)
@@ -102,7 +105,10 @@ class _Refusal:
 
 
 def refused_landing(error: DeclarationError) -> Landing:
-    """Returns the landing of a field that cannot become a column; its use raises `error`."""
+    """Returns the landing of a field that cannot become a column.
+
+    The `land` function of that landing raises `error`.
+    """
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 
 

@@ -57,10 +57,10 @@ ACCESS_TIMES = {"at": "%d/%b/%Y:%H:%M:%S %z"}
 class Text:
     r"""The format of records that each contain one line of text, parsed by a regular expression.
 
-    `pattern` is in Python's syntax. It must match the whole line, and has a named group for each
-    field. If a group takes no part in a match, the field is missing. A text that equals `null` is
-    null. `times` contains, by column, the layouts of times that are not in RFC 3339, as for
-    Python's `strptime`. A time without a zone is in UTC.
+    `pattern` is in Python's syntax. The pattern must match the whole line, and must contain a named
+    group for each field. If a group does not participate in a match, the field is missing. A text
+    that equals `null` is null. `times` contains, by column, the layouts of times that are not in
+    RFC 3339, as for Python's `strptime`. A time without a zone is in UTC.
 
     `format="access-log"` is a predefined format for the logs of web servers, common and combined.
     Its fields are host, ident, user, at, request, method, path, protocol, status, bytes, referer,
@@ -128,7 +128,7 @@ class Text:
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Raises DeclarationError if columns do not match the pattern.
 
-        A column must not be an array or a struct, and the pattern must have a group with the
+        A column must not be an array or a struct, and the pattern must contain a group with the
         column's name. A column with a layout must be a timestamp.
         """
         groups = re.compile(self.pattern, re.ASCII).groupindex

@@ -59,10 +59,11 @@ def decoded_text(value: bytes) -> str:
 def check_plain(
     columns: Sequence[Column], fields: Iterable[str], what: str, *, by_schema: bool
 ) -> None:
-    """Raises DeclarationError if a column is an array or a struct, or has no field of its name.
+    """Raises DeclarationError if an event cannot be read from fields that are plain texts.
 
-    It is also raised if a JSON Schema declares the event (`by_schema`). `fields` are the names of
-    the fields. `what` is the name of the format in errors: `format csv`.
+    A column must not be an array or a struct. There must be a field with the column's name, or with
+    one of its old names. The event must not be declared by a JSON Schema (`by_schema`). `fields`
+    are the names of the fields. `what` is the name of the format in errors: `format csv`.
     """
     if by_schema:
         raise DeclarationError(

@@ -103,7 +103,7 @@ def _key_format(given: object, key: Column | None) -> RecordFormat | None:
 
 
 def key_columns(form: RecordFormat, key: Column) -> tuple[Column]:
-    """Returns the single column that a format has for keys.
+    """Returns the single column into which a format decodes keys.
 
     If the format declares no fields, the column has the name and the type of the topic's key
     column. Raises DeclarationError if the format's schema has several fields.

@@ -85,19 +85,19 @@ class Tokens:
 
     @property
     def at_end(self) -> bool:
-        """Returns True if all words have been taken."""
+        """Returns True if there is no further word."""
         return self._next >= len(self._tokens)
 
     def peek_word(self) -> str:
-        """Returns the next word without taking it, or "" at the end."""
+        """Returns the next word, or "" at the end. The position does not change."""
         return "" if self.at_end else self._tokens[self._next]
 
     def word_after(self) -> str:
-        """Returns the second word from the current position, or ""; no word is taken."""
+        """Returns the word after the next word, or "". The position does not change."""
         return next(iter(self._tokens[self._next + 1 :]), "")
 
     def take_word(self, wanted: str) -> bool:
-        """If the next word is `wanted`, takes it and returns True; otherwise returns False.
+        """Moves past the next word if the word is `wanted`. Returns True if it was.
 
         Upper and lower case are equal.
         """
@@ -107,15 +107,15 @@ class Tokens:
         return True
 
     def require_word(self, wanted: str) -> None:
-        """Takes the next word, which must be `wanted`. Raises DeclarationError if it is not."""
+        """Moves past the next word. Raises DeclarationError if the word is not `wanted`."""
         if not self.take_word(wanted):
             raise DeclarationError(f"`{wanted}` is expected{self._place_text()} in: {self.text}")
 
     def take_identifier(self, what: str) -> str:
-        """Takes and returns a word that begins with a letter or an underscore.
+        """Returns the next word, and moves past it. The word must begin with a letter or `_`.
 
-        `what` describes the word in errors. Raises DeclarationError if the next word begins
-        otherwise.
+        `what` describes the word in errors. Raises DeclarationError if the next word begins with
+        another character.
         """
         word = self.peek_word()
         if word[:1].isdigit():
@@ -132,9 +132,10 @@ class Tokens:
         return word
 
     def take_name(self) -> str:
-        """Takes and returns the name of a column.
+        """Returns the next word as the name of a column, and moves past the word.
 
         Only a name in backquotes may contain characters other than letters, digits and underscores.
+        Raises DeclarationError if the word is not a name.
         """
         is_quoted = self._next in self._quoted
         name = self.take_identifier("a column name")
@@ -146,7 +147,10 @@ class Tokens:
         return name
 
     def take_number(self) -> int:
-        """Takes and returns a whole number. Raises DeclarationError for any other word."""
+        """Returns the next word as a whole number, and moves past the word.
+
+        Raises DeclarationError if the word is not a whole number.
+        """
         word = self.peek_word()
         if not word.isdigit():
             raise DeclarationError(f"a number is expected instead of `{word}` in: {self.text}")
@@ -154,7 +158,7 @@ class Tokens:
         return int(word)
 
     def next_word(self) -> str:
-        """Takes and returns the next word, or "" at the end."""
+        """Returns the next word, and moves past it. Returns "" at the end."""
         self._next += 1
         return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
 
@@ -174,7 +178,10 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """An exact number of at most `precision` digits; `scale` of them follow the decimal point."""
+    """The type of exact numbers with at most `precision` digits.
+
+    `scale` of these digits follow the decimal point.
+    """
 
     precision: int
     scale: int
@@ -185,7 +192,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of values of one type. Its elements may be null."""
+    """The type of lists whose elements are of one type. An element may be null."""
 
     element: Type
 
@@ -195,7 +202,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """An object with named fields."""
+    """The type of objects with named fields."""
 
     fields: tuple[Column, ...]
 

@@ -118,8 +118,8 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
     """Returns SQL for a value that Python receives without loss, and True if it is JSON text.
 
     With `times`, dates and timestamps within Python's range are received as Python objects, and all
-    others as text. Without `times`, all dates and timestamps are received as text. Raises
-    UsageError as `json_sql` does.
+    other dates and timestamps as text. Without `times`, all dates and timestamps are received as
+    text. Raises UsageError, with the name of the `column`, under the same conditions as `json_sql`.
     """
     if _has_kind(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
@@ -130,9 +130,9 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
     """Returns SQL for a value that Arrow, or a Parquet file, can represent without loss.
 
-    Types that the target lacks become text or JSON. Raises UsageError as `json_sql` does. If a
-    number or an interval is too large for the target, the query fails with an error that names the
-    column.
+    Values of a type that the target lacks become text or JSON. Raises UsageError, with the name of
+    the `column`, under the same conditions as `json_sql`. If a number or an interval is too large
+    for the target, the query fails with an error that names the column.
     """
     match str(kind.id):
         case huge if huge in _HUGE:
@@ -262,8 +262,8 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
 def _rebuilt_sql(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
     """Returns SQL for a list, struct or map whose parts are converted by `change`.
 
-    `change` returns the SQL of a converted part. If it leaves all parts unchanged, the result is
-    `sql` itself.
+    `change` returns the SQL of a converted part. If `change` leaves all parts unchanged, the result
+    is `sql` itself.
     """
     match str(kind.id):
         case "list" | "array":
@@ -327,7 +327,7 @@ def _of_map(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _lambda_variable(kind: DuckType) -> str:
-    """Returns a name for the parameter of an SQL lambda. Nested lambdas get different names."""
+    """Returns a name for the parameter of an SQL lambda. The names of nested lambdas differ."""
     return f"_e{_type_depth(kind)}"
 
 

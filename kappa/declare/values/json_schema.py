@@ -1,4 +1,4 @@
-"""Parses an event that a JSON Schema declares to a `SchemaPlace` with all conditions. Pure.
+"""Converts the JSON Schema of an event to a `SchemaPlace` that contains all conditions. Pure.
 
 The draft is 2020-12. A keyword is either enforced, or refused with an error that shows its place in
 the schema; only the draft's annotations are ignored. References within the schema are followed.
@@ -92,9 +92,9 @@ class Field:
 class SchemaPlace:
     """A place in an event, and the schema's conditions for the value at that place.
 
-    Both are part of the version. `limits` contains keywords with their values as JSON text. If
-    `closed`, an object may have no fields other than `fields`. `element` is the place of an array's
-    elements.
+    The place and the conditions are part of the version. `limits` contains keywords with their
+    values as JSON text. If `closed`, an object may have no fields other than `fields`. `element` is
+    the place of an array's elements.
     """
 
     json_type: str
@@ -298,7 +298,8 @@ class _SchemaReader:
     def read_place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
         """Parses the schema of a place.
 
-        `path` is the place in the schema, and `following` contains the references that led to it.
+        `path` is the place in the schema, and `following` contains the references that were
+        followed to reach this place.
         """
         schema, following = self._follow_references(schema, path, following)
         schema, following, is_optional = self._or_null(schema, path, following)
@@ -415,7 +416,7 @@ class _SchemaReader:
         """Returns the schema with its references replaced by their targets.
 
         The second part of the result contains all references that were followed so far. Raises
-        DeclarationError if a target is missing, or refers to itself.
+        DeclarationError if a target is missing, or if a reference leads back to itself.
         """
         if not isinstance(schema, dict):
             raise DeclarationError(

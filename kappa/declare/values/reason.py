@@ -58,9 +58,10 @@ FOLDED_REASONS = frozenset({Reason.WAKE_FAILED, Reason.SPLIT_KEY})
 
 
 class Rejected(Exception):
-    """The exception that a record is not valid: a reason for programs, and a sentence for display.
+    """The exception for a record that is not valid.
 
-    It describes the record, and is not an error of the program.
+    It contains a reason for programs, and a sentence for display. The exception describes the
+    record, and does not report an error of the program.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:

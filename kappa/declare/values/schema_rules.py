@@ -25,10 +25,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Returns a function that checks the value at a place, or None if checking its type is enough.
+    """Returns a function that checks the value at a place beyond its type.
 
-    The function also checks all places within the place. Raises Rejected if the schema's default
-    for a field breaks the rules for that field.
+    Returns None if no such check is needed. The function also checks all places within the place.
+    Raises Rejected if the schema's default for a field breaks the rules for that field.
     """
     rules = tuple(_place_rules(place))
     if not rules:

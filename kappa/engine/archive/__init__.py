@@ -1,7 +1,7 @@
-"""Archives: typed, columnar copies of topics' logs, which contain each record exactly once.
+"""Archives: typed, columnar copies of topics' logs. A copy contains each record exactly once.
 
 This package writes and checks archives without a JVM. kappa/tables/archive.py defines archives, and
-engine/read/archive_reader.py reads them.
+engine/read/archive_reader.py reads archives.
 
 - archiver.py: the process that archives the due partitions of all topics, and that reads lost
   records from older archives with raw records

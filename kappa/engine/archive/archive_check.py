@@ -1,8 +1,8 @@
-"""A check that each partition of an archive has the log's records once and without a gap.
+"""A check that a partition's archive contains each record of the log once and without a gap.
 
-Records that the topic has lost cannot be compared any more. But the archiver read these records
-without a gap, and the marks of its commits count them. So the check compares the number of records
-in the files with the number in the marks.
+Records that the topic has lost cannot be compared any more. But the archiver has read these records
+without a gap, and the marks of the archiver's commits contain their number. So the check compares
+the number of records in the files with the number in the marks.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Ranges = Iterable[tuple[int, int]]
 class PartitionCheck:
     """The result of the check of one partition.
 
-    The archive has the offsets `[start, end)` of the partition, with `records` records. The check
-    compared the `compared` records from the offset `compared_from` on with the topic's records.
-    `wrong` describes the first error, or is None.
+    The archive contains the offsets `[start, end)` of the partition, with `records` records. The
+    check compared the `compared` records from the offset `compared_from` on with the topic's
+    records. `wrong` describes the first error, or is None.
     """
 
     partition: int
@@ -61,10 +61,10 @@ def check_archive(
     """Checks all partitions of an archive in its current state, and yields a result for each.
 
     The archive's files are linked into the folder `into`, so the archiver may delete files
-    meanwhile. `topic` is the declaration with which the archive was decoded; with None, no records
-    are compared. `beginning` contains the current first offsets of the topic's partitions. `cut`
-    contains the partitions that have lost their ends. Each of these is compared up to its lost end,
-    since only the archive has later records.
+    meanwhile. `topic` is the declaration with which the archive was decoded; if `topic` is None, no
+    records are compared. `beginning` contains the current first offsets of the topic's partitions.
+    `cut` contains the partitions that have lost their ends. Such a partition is compared only up to
+    its lost end, since only the archive contains later records.
     """
     mark = archive.mark()
     cut_at = {each.partition: each for each in cut}
@@ -110,7 +110,7 @@ def _linked(blocks: Iterable[Block], into: Path) -> Iterator[Block]:
 def _not_contiguous(mark: ArchiveMark, partition: int, blocks: Sequence[Block]) -> str | None:
     """Returns a description of the first error in the files of a partition, or None.
 
-    Errors are, for example, an unreadable file, a repeated offset, and a number of records that
+    Examples of errors are an unreadable file, a repeated offset, and a number of records that
     differs from the number in `mark`.
     """
     start, end, tally = (
@@ -173,7 +173,8 @@ def _compared(
 ) -> tuple[int, str | None]:
     """Decodes the topic's records again, and compares them with the archive.
 
-    Returns the number of records that are equal, and the first difference, or None.
+    Returns the number of equal records before the first difference, and a description of this
+    difference or None.
     """
     before = log_time_before(start, blocks)
     names = [name for name, _ in decoded_columns(topic)]
@@ -209,7 +210,10 @@ def _held(
 
 
 def _difference(held: pa.Table, given: pa.Table) -> str | None:
-    """Returns a description of the first difference between archive and topic, or None."""
+    """Returns a description of the first difference between `held` and `given`, or None.
+
+    `held` contains the archive's rows, and `given` contains the topic's decoded records.
+    """
     if held.equals(given):
         return None
     mine, others = held["_offset"].to_pylist(), given["_offset"].to_pylist()

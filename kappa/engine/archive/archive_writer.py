@@ -2,7 +2,7 @@
 
 A commit contains a range `[start, end)` of a partition, and the commit's mark records the range.
 The range ends at the offset that the reader has reached, not after the last record in the range. So
-offsets without a record are counted too.
+offsets without a record also belong to the range.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ class ArchiveWriter:
         """Archives the records of a partition from `start` to at most `end`, in one file.
 
         `start` is the end of the partition's archive. Returns the offset up to which the records
-        are archived; the offset is less than `end` if the file became full. Before the commit,
-        calls `confirmed` with the last record that was read, and stores the returned witness in the
-        mark. Raises Broken if the archive does not end at `start`.
+        are archived. This offset is less than `end` if the file has reached its maximum size
+        before. Before the commit, calls `confirmed` with the last record that was read, and stores
+        the returned witness in the mark. Raises Broken if the archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -171,7 +171,7 @@ class ArchiveWriter:
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:
-        """Returns the small blocks at the end of a partition, after its last large block."""
+        """Returns the small blocks of a partition after its last large block."""
         own = [block for block in self._archive.blocks() if block.partition == partition]
         large = max(
             (

@@ -3,12 +3,12 @@
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
 Each commit contains a range `[start, end)` of a partition, and records the range
-(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So after
-an archiver was killed, the next archiver continues there, regardless of files without a commit. If
-the declaration of an event changes, a new archive is made from the records that the topic still
-has. Records that the topic has lost are added from an older archive, if this archive has raw
-records. The exit code is 0 if no topic is archived, and 130 if the process was asked to stop
-(SIGTERM).
+(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So if an
+archiver was killed, the next archiver continues at this end; a file that was written without a
+commit does not matter. If the declaration of an event changes, a new archive is made from the
+records that the topic still contains. Records that the topic has lost are added from an older
+archive, if this archive contains raw records. The exit code is 0 if no topic is archived, and 130
+if the process was asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class Archiver:
     ) -> None:
         """Creates the loop for `topics`.
 
-        A partition is due if many records wait, or if `every_seconds` seconds have passed since its
-        last commit. `say` is called with the reason if a topic cannot be archived.
+        A partition is due if many records wait, or if `every_seconds` seconds have passed since the
+        partition's last commit. If a topic cannot be archived, `say` is called with a message that
+        contains the reason.
         """
         self._store = store
         self._log = log
@@ -100,7 +101,7 @@ class Archiver:
         self._known: dict[str, tuple[Offsets, str | None]] = {}
 
     def run(self, stop: threading.Event, *, ends: Callable[[], bool] = lambda: False) -> None:
-        """Archives until `stop` is set, or until `ends` returns True.
+        """Archives the topics again and again, until `stop` is set or `ends` returns True.
 
         Raises KappaError if the broker or the disk fails.
         """
@@ -112,7 +113,7 @@ class Archiver:
     def step(self, topic: Topic, stop: threading.Event) -> bool:
         """Archives the due partitions of a topic, with one commit per partition.
 
-        Returns True if a partition may have further due records.
+        Returns True if more records of a partition may be due at once.
         """
         facts = self._log.facts(topic.name)
         try:
@@ -193,8 +194,8 @@ class Archiver:
     def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
         """Returns a description of the loss if the topic has lost its archived end, otherwise None.
 
-        The broker is asked once after each commit, and again as long as the topic ends before the
-        archive.
+        `end` is the topic's current end. The broker is asked once after each commit, and again as
+        long as the topic ends before the archive.
         """
         archived = Offsets({mark.topic: dict(mark.end)})
         seen, why = self._known.get(mark.topic, (None, None))
@@ -206,9 +207,9 @@ class Archiver:
     def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
         """Returns the witness of the log's last record before `reached`, with the leader's epoch.
 
-        Raises Broken if this record is not the record that the archiver has read. If another leader
-        has written the record, also raises Broken if the log has lost the end of the records that
-        were archived before.
+        Raises Broken if this record is not the record `read`, which the archiver has read. If
+        another leader has written the record, also raises Broken if the log has lost the end of the
+        records that were archived before.
         """
         place = mark.topic, partition
         found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
@@ -237,7 +238,7 @@ class Archiver:
 
 
 def archived_topics(project: Path) -> tuple[Topic, ...]:
-    """Returns the topics of a project that declare an archive, by name.
+    """Returns the topics of a project that declare an archive, sorted by name.
 
     Raises DeclarationError if the project's files cannot be loaded.
     """
@@ -289,9 +290,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RawStretch:
-    """A range `[start, end)` of a partition for which an archive has all raw records.
+    """A range `[start, end)` of a partition for which an archive contains all raw records.
 
-    `check` raises Damaged if a block differs from the block that was written.
+    `blocks` are the archive's blocks of this partition. `check` raises Damaged if a block differs
+    from the block that was written.
     """
 
     start: int
@@ -302,13 +304,19 @@ class RawStretch:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The ranges of raw records that a topic's other archives contain, by partition."""
+    """The ranges of raw records in a topic's other archives, by partition.
+
+    Another archive contains the records as an earlier or other declaration decodes them.
+    """
 
     kept: Mapping[int, Sequence[RawStretch]]
 
     @classmethod
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
-        """Finds the ranges of raw records in all other archives of the same topic id."""
+        """Finds the ranges of raw records in the topic's archives, except the archive of `mark`.
+
+        Archives of another topic id are left out.
+        """
         kept: dict[int, list[RawStretch]] = {}
         for fingerprint in archives_of(store, mark.topic):
             archive = (
@@ -331,7 +339,7 @@ class Earlier:
     def beginning(self, partition: int, first: int, done: int | None) -> int:
         """Returns the first offset from which the archives and the topic together have all records.
 
-        `first` is the topic's own first offset. `done` is the end of the records that are already
+        `first` is the first offset in the topic. `done` is the end of the records that are already
         archived, or None; only records from `done` on are needed.
         """
         reaching = [each for each in self.kept.get(partition, ()) if each.end >= first]
@@ -340,9 +348,9 @@ class Earlier:
         return min(first, done) if any(each.start <= done for each in reaching) else first
 
     def end(self, partition: int, start: int) -> int:
-        """Returns the end of the raw records that one archive has from `start` on.
+        """Returns the end of the raw records that a single archive contains from `start` on.
 
-        Returns `start` if no archive has raw records from there on.
+        Returns `start` if no archive contains the raw record at `start`.
         """
         return max(
             [start, *(each.end for each in self.kept.get(partition, ()) if each.start <= start)]

@@ -1,4 +1,4 @@
-"""Programs for a single task in a Spark process of its own, and builds that are folded for a test.
+"""Programs that perform a single task in a separate Spark process, and test folds of builds.
 
 The processes change no serving build, take no lock, and write their answers to files in a folder.
 Read the modules in this order:

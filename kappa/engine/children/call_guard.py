@@ -53,8 +53,8 @@ class Watch:
     """A context that watches the calls of a pipeline's function.
 
     The context records the source line of the first call of each method in TELLING_CALLS
-    (function_plan.py). Raises DeclarationError if the function calls a method that reads rows or
-    stores them, for example `collect` or `cache`.
+    (function_plan.py). Within the context, a method that reads rows or stores rows, for example
+    `collect` or `cache`, raises DeclarationError when it is called.
     """
 
     def __init__(self, folder: Path) -> None:

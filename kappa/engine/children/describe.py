@@ -98,8 +98,9 @@ class Description:
 def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Description:
     """Runs a pipeline's function on empty frames, and describes the frames that it returns.
 
-    Raises DeclarationError, with the line of the code, if the function fails or does something that
-    is not allowed.
+    `watch` records the function's calls. Raises DeclarationError, with the line of the user's code,
+    if the function fails, if it uses an operation that is not allowed, or if its result does not
+    fit the declared tables.
     """
     frames = {
         parameter: spark.createDataFrame([], spark_ddl(pipeline.columns_of(topics[0])))
@@ -158,9 +159,10 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
 def _lineage(
     plan: list[Any], leaves: list[str], columns: list[tuple[str, str]]
 ) -> dict[str, list[tuple[str, str]]]:
-    """Returns the fields from which each column is computed.
+    """Returns the fields from which each of the `columns` is computed.
 
-    `leaves` contains the parameter at each leaf of the plan.
+    `leaves` contains the function's parameter at each leaf of the plan. A field is a pair
+    (parameter, field name).
     """
     found = frame_sources(plan)
     return {
@@ -307,9 +309,9 @@ def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _needs(table: Table) -> dict[str, str]:
-    """Returns the columns that the table's keys and folds read from the frame.
+    """Returns the columns that the table's keys and folds read from the function's frame.
 
-    Each column is mapped to a text that says why the column is needed.
+    Each column is mapped to a text that explains why the column is needed.
     """
     return {
         **{

@@ -1,4 +1,7 @@
-"""Events for a pipeline's topics in tests without a broker, written by hand or drawn at random."""
+"""Events for the topics of a pipeline, for tests without a broker.
+
+A test's author writes the events by hand, or has them drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,10 @@ def encoded(value: Any) -> bytes | None:
 
 
 def _sent_key(topic: Topic, value: Any) -> bytes | None:
-    """Encodes a key as a producer of the topic does."""
+    """Encodes the value of the key field as a producer of the topic encodes a key.
+
+    Raises UsageError if the topic's key format cannot encode the value.
+    """
     if (changes := changes_of(topic.format)) is not None:
         return changes.encoded_key(topic.key or "", value)
     if topic.key_format is None or value is None:
@@ -224,10 +230,10 @@ def _some_events(
 
 
 def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
-    """Returns the event with a rising timestamp, an event time near it, and a new identity.
+    """Returns a copy of an event for a topic whose records need timestamps of the broker.
 
     From one event to the next, the timestamp rises by about a sixth of the horizon of the
-    identities.
+    identities. The copy has this timestamp, an event time near the timestamp, and a new identity.
     """
     clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
     if not isinstance(event.value, Mapping):
@@ -252,8 +258,8 @@ def _appended(topic: Topic, draw: random.Random, number: int, began: int, event:
 def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
     """Draws a value that is not in `taken`, and adds the value to `taken`.
 
-    If 20 values of `some_value` are all in `taken`, returns the first free number instead, as text
-    for a column of text.
+    Draws at most 20 values with `some_value`. If all of them are in `taken`, the result is the
+    first free number instead, as text if the column is text.
     """
     drawn = (some_value(kind, draw) for _ in range(20))
     some = chain(drawn, map(str if kind == Scalar("string") else int, numbers(1)))
@@ -265,7 +271,7 @@ def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
     """Returns an event's fields with another event time.
 
-    Returns `value` unchanged if it is no mapping, or if it has no event time.
+    Returns `value` unchanged if it is no mapping, or if the mapping has no event time.
     """
     return (
         {**value, topic.event_time: event_time_ms}
@@ -275,7 +281,7 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
 
 
 def partition_of(key: bytes | None, topic: Topic) -> int:
-    """Returns the sum of a key's bytes, modulo the number of partitions, as its partition."""
+    """Returns the partition for a key: the sum of its bytes, modulo the number of partitions."""
     return sum(key or b"") % topic.partitions
 
 
@@ -365,7 +371,7 @@ def some_value(kind: Type, draw: random.Random) -> Any:
 def some_of_schema(place: SchemaPlace, draw: random.Random) -> Any:
     """Draws a random value that a JSON Schema allows.
 
-    If no such value is found, the value only has the column's type.
+    If no allowed value is found, draws any value of the column's type.
     """
     limits = {keyword: json.loads(value) for keyword, value in place.limits}
     if place.nullable and draw.random() < 0.1:

@@ -29,7 +29,7 @@ from kappa.state.store import open_store
 
 
 def main(arguments: list[str]) -> int:
-    """Folds the sample of a request with each of its pipelines, and returns the exit code."""
+    """Folds the sample of a request with each pipeline of the request. Returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     folder = Path(request["folder"])

@@ -1,12 +1,13 @@
 """A cache of passed tests of large slices, with an entry per version of Kappa and shape of plan.
 
 Large slices of a sample test Kappa's own code: decoding on Spark workers, the plan over files, and
-the writers of large commits. The pipeline's code is tested by small slices at each deploy. So large
-slices are tested again only if something changes that decides how they are computed: Kappa's code,
-the versions of the libraries and of Java, the declared topics and tables, or the shape of the plan.
-The shape is the analysed plan without the values of literals. A plan does not contain the code of
-Python functions. So functions with a UDF, and ordered folds with a user's step, are always tested.
-If large slices left a table empty, the test has proved nothing, and is not cached.
+the writers of large commits. The pipeline's code is tested by small slices at each deploy. The
+computation of large slices depends on Kappa's code, the versions of the libraries and of Java, the
+declared topics and tables, and the shape of the plan. So large slices are tested again only if one
+of these changes. The shape is the analysed plan without the values of literals. A plan does not
+contain the code of Python functions. So functions with a UDF, and ordered folds with a user's step,
+are always tested. If large slices left a table empty, the test has proved nothing, and is not
+cached.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ _PYTHON = "Python"
 
 
 def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str:
-    """Returns the digest of a function's analysed plans (TreeNode.toJSON) by table. Pure.
+    """Returns one digest for the analysed plans (TreeNode.toJSON) of a function's tables. Pure.
 
-    Returns "" if a plan runs Python, or if an ordered fold of the `tables` has a user's step.
+    The values of literals do not change the digest. Returns "" if a plan runs Python, or if an
+    ordered fold of the `tables` has a user's step.
     """
     if any(table.ordered is not None and table.ordered.step is not None for table in tables):
         return ""
@@ -55,8 +57,8 @@ def shape_of(plans: Mapping[str, Sequence[Any]], tables: Iterable[Table]) -> str
 def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | None:
     """Returns a digest of everything that decides how large slices are computed.
 
-    Returns None if Python code of the pipeline is involved. `declared` is a digest of the topics
-    and tables.
+    `shape` is the result of `shape_of`, and `declared` is a digest of the topics and tables.
+    Returns None if `shape` is "", since then the computation runs Python code of the pipeline.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to the JVM
     assert jvm is not None, "the session's JVM runs"
@@ -66,13 +68,16 @@ def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | No
 
 
 def has_held(key: str) -> bool:
-    """Returns True if large slices with this key have obeyed the law on this machine."""
+    """Returns True if large slices with this key have passed the test on this machine."""
     path = _path(key)
     return path is not None and path.exists()
 
 
 def remember_held(key: str) -> None:
-    """Records that large slices with this key obey the law. Does nothing if the disk is full."""
+    """Records that large slices with this key have passed the test on this machine.
+
+    An error of the disk is ignored, for example if the disk is full.
+    """
     path = _path(key)
     if path is not None:
         with suppress(OSError):

@@ -1,8 +1,8 @@
 """A test of the law of slices on a log: however the log is cut, the tables have the same rows.
 
 By this law, a replay in large slices computes the same tables as a tail in small slices. Users test
-the law on their pipelines in their own tests (kappa/testing.py). A deploy tests the law on a sample
-of the log before a version is replayed (law_program.py).
+their pipelines against the law in their own tests (kappa/testing.py). A deploy tests the law on a
+sample of the log before a version is replayed (law_program.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """The extent of a test: `tried` slicings were tested, of the `of` slicings that were planned.
+    """The extent of a test, which has tested `tried` of the `of` planned slicings.
 
     `rejected` contains the number of the pipeline's rejects by reason. `fills_all` is True if each
     table of the pipeline's function has a row.
@@ -105,9 +105,10 @@ def hold_to_law(
     `most_slices` slices). Then follow `cuts` random slicings, with empty slices and with slices
     that are folded again. With `by_spark`, a last slicing is computed in the same way as large
     slices. `say` is called with a line of progress before each slicing. When `is_over` returns
-    True, no further slice is folded, and the current slicing is not counted. Raises LawBroken if a
-    slicing gives other rows than a single slice. The error contains the smallest such cut that was
-    found, and the rows that differ.
+    True, no further slice is folded, and the current slicing is not counted.
+
+    Raises LawBroken if the rows after a slicing differ from the rows after a single slice. The
+    error contains the smallest differing cut that was found, and the rows that differ.
     """
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -132,8 +133,8 @@ def hold_views_to_law(
     """Tests the law of views (I11) on a pipeline and a log, for one slicing after the other.
 
     Raises LawBroken if the stored rows of a view differ from the result of the view's query. The
-    error contains the smallest such cut that was found, and the rows that differ at its last
-    frontier.
+    error contains the smallest cut found for which they differ, and the rows that differ at the
+    last frontier of this cut.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, lambda: False)
@@ -237,7 +238,7 @@ class _Trial:
         """Folds the slices of `slicing` into a new build, and returns the rows by table.
 
         Raises OutOfTime when `is_over` returns True. Raises LawBroken if the stored rows of a view
-        differ from the result of its query.
+        differ from the result of the view's query.
         """
         build = self._begun(slicing.driver_rows)
         try:
@@ -255,8 +256,8 @@ class _Trial:
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
         """Raises LawBroken if a view's stored rows differ from the result of its declared query.
 
-        Each way of maintaining a view rewrites the query, so comparing two ways would prove
-        nothing.
+        Each way of maintaining a view rewrites the declared query. So the stored rows are compared
+        with the declared query itself: two ways could give the same wrong rows.
         """
         if all(table.view is None for table in self._tables):
             return
@@ -269,10 +270,10 @@ class _Trial:
             )
 
     def unlike_queries(self, ends: Sequence[Offsets]) -> tuple[list[str], int]:
-        """Folds slices until a view differs from its query.
+        """Folds slices until a view's stored rows differ from the result of the view's query.
 
-        Returns the differences, and the number of folded slices. If no view differs after any
-        slice, returns no differences and the number of all slices.
+        Returns the differences, and the number of folded slices. If there is no difference after
+        any slice, returns no differences and the number of all slices.
         """
         build = self._begun(_ALL_HERE)
         try:
@@ -327,8 +328,9 @@ def _smallest(
 ) -> tuple[list[Offsets], list[str]]:
     """Returns the smallest cut found for which the rows differ, and the differences.
 
-    Removes ends from the cut: first half of the ends at once, then fewer and fewer (Zeller's
-    ddmin). When the time is over, returns the smallest cut found so far.
+    Removes ends from the cut as long as the rows differ: first half of the ends at once, then fewer
+    and fewer (Zeller's ddmin). When `differing` raises OutOfTime, returns the smallest cut found so
+    far.
     """
     size = len(ends) - 1
     while size > 0:
@@ -368,7 +370,8 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
     """Returns the rows of a table for a comparison, without expired rows and a view's deleted rows.
 
-    Raises Broken if a key occurs twice.
+    If the table has keys, the result maps each key to its row; otherwise, it maps each row to the
+    number of times that the row occurs. Raises Broken if a key occurs twice.
     """
     wanted = {*dict(table.compared), DELETED, *(table.row_keys if table.keys else ())}
     compared = [column for column, _ in table.columns if column in wanted]

@@ -38,7 +38,7 @@ _SLICES = 4
 
 
 def main(arguments: list[str]) -> int:
-    """Tests the law on the pipelines of a request, and returns the exit code."""
+    """Tests the law of slices on the pipelines of a request, and returns the exit code."""
     scratch = Path(arguments[0])
     request = json.loads((scratch / "request.json").read_text(encoding="utf-8"))
     sources = Sources(Path(request["folder"]))
@@ -62,7 +62,7 @@ def tried_in_time(
     pipelines: Mapping[str, Pipeline],
     begin: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Tests the law on each pipeline, and yields the pipeline's name and answer.
+    """Tests the law of slices on each pipeline, and yields each pipeline's name and answer.
 
     All tests together take about `request["seconds"]` seconds. Calls `begin` with the pipeline's
     name before each test.

@@ -53,10 +53,10 @@ def refold(
     folder: Store,
     session: Callable[[], SparkSession],
 ) -> None:
-    """Folds the log from the build's origin to the last cut.
+    """Folds the log of a build from the build's origin to the last cut.
 
-    If an earlier run was interrupted, continues after its last frontier. Raises Broken if a law
-    does not hold, as a job does.
+    If an earlier run of the program was interrupted, continues after its last frontier. Raises
+    Broken if a law does not hold, in the same cases as a job.
     """
     root = open_store(settings)
     open_registry(settings, root)
@@ -103,9 +103,10 @@ def refold(
 
 
 def _seen_from(settings: Settings) -> Settings:
-    """Returns settings whose Spark workers can read the proof's folder on this host's disk.
+    """Returns the settings, changed so that Spark workers can read the proof's folder.
 
-    If the root is in a bucket, the workers run on this host instead of the configured cluster.
+    The folder is on this host's disk. So if the root is in a bucket, the workers run on this host
+    instead of the configured cluster.
     """
     here = replace(settings.engine, master="")
     return replace(settings, engine=here) if is_bucket(settings.root) else settings

@@ -1,4 +1,4 @@
-"""A build that is folded in this process, from a log in memory, with any slices.
+"""A build that is folded in this process, from a log in memory, in slices of any size.
 
 A rehearsal runs the same code as a job, but without a broker and a lock, and with tables in a
 separate folder. The law of slices is tested on a rehearsal (kappa/testing.py). DuckDB reads the
@@ -58,7 +58,7 @@ from kappa.tables.views.view_tables import build_tables
 
 @dataclass
 class MemoryLog:
-    """A log in memory, with the methods of a Kafka log and of a source that slices call.
+    """A log in memory, with the methods of `Log` and `LogSource` that the fold of a slice calls.
 
     The log can contain offsets without a record.
     """
@@ -96,12 +96,16 @@ class MemoryLog:
         self.ends[topic, partition] += 1
 
     def skip(self, topic: str, partition: int, offsets: int) -> None:
-        """Skips offsets, as if their records were compacted, aborted or transaction markers."""
+        """Moves the end of a partition by `offsets` offsets, which have no record.
+
+        A Kafka log also has such offsets: of compacted or aborted records, and of transaction
+        markers.
+        """
         self.ends[topic, partition] += offsets
 
     @property
     def end(self) -> Offsets:
-        """Returns the end of each partition: the offset after its last record."""
+        """Returns the end of each partition: the offset after the partition's last offset."""
         return Offsets.of_partitions(self.ends)
 
     def beginning(self, topics: Iterable[str]) -> Offsets:
@@ -109,7 +113,7 @@ class MemoryLog:
         return Offsets.zero(dict.fromkeys(topics, 1))
 
     def facts(self, name: str) -> TopicFacts:
-        """Returns the facts of a topic.
+        """Returns the name, the id and the number of partitions of a topic.
 
         The topic is never created again in this log, so the topic's id is its name.
         """
@@ -132,11 +136,11 @@ class MemoryLog:
         return {}
 
     def last_before(self, _end: Offsets) -> Mapping[tuple[str, int], Witness]:
-        """Returns no witnesses, like `witnesses`."""
+        """Returns no witnesses, since this log loses no records."""
         return {}
 
     def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Returns no lost ends."""
+        """Returns no lost ends, since this log loses no records."""
         return ()
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
@@ -218,7 +222,7 @@ class Rehearsal:
         self.begin(driver_rows=driver_rows)
 
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
-        """Creates the objects of a folding job, as after a restart of the job.
+        """Creates the objects of a folding job, in the same way as after a restart of the job.
 
         Spark commits the rows that Spark has computed, except contributions by key of at most
         `merge_bytes` bytes. No contributions wait next to a table.
@@ -247,7 +251,7 @@ class Rehearsal:
     def die_before_the_frontier_of(self, end: Offsets) -> None:
         """Commits the next slice, up to `end`, without publishing a frontier, and ends the job.
 
-        This is the state after a job that died before publishing.
+        The tables are then in the same state as after a job that died before publishing.
         """
         with suppress(Stopping):
             self._fold(self._next(end), _Dying(self.publisher))  # type: ignore[arg-type]  # its half
@@ -298,10 +302,10 @@ class _Dying:
 
 @contextmanager
 def local_session(start: Path = Path()) -> Iterator[SparkSession]:
-    """Yields this process's session, or a new session that ends with the block.
+    """Yields this process's Spark session, or a new session that ends with the block.
 
-    A new session has the jars that the project around the folder `start` configures, if there is
-    such a project.
+    If there is a project around the folder `start`, a new session uses the jars that this project
+    configures.
     """
     spark = SparkSession.getActiveSession()
     if spark is not None:
@@ -313,10 +317,10 @@ def local_session(start: Path = Path()) -> Iterator[SparkSession]:
 
 @contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
-    """Describes a pipeline in this process's session, and yields the result.
+    """Describes a pipeline in this process's Spark session, and yields the described pipeline.
 
     If there is no session, a new session begins, which ends with the block. Raises DeclarationError
-    if the function does something that is not allowed in a pipeline's function.
+    if the function fails or uses an operation that is not allowed.
     """
     with local_session() as spark:
         # The pipeline's file is in its project's `pipelines`, or beside a test.
@@ -393,7 +397,7 @@ def unlike_queries(build: Rehearsal) -> list[str]:
 
 
 def _tables(build: Rehearsal) -> dict[str, str]:
-    """Returns the SQL query for each table's rows at the frontier, by name."""
+    """Returns a SQL query for the rows of each table at the frontier, by the table's name."""
     newest = build.publisher.newest
     clock = log_clock(build.birth, newest.log_time)
     return {

@@ -2,13 +2,13 @@
 
     python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
 
-FOLDER is for the files that Spark spills or leaves behind, and belongs only to this process. The
-process is killed when the process that started it exits. A task arrives on standard input. If the
-task arrives before Spark has booted, nothing is warmed up. With `--door yes`, a command can also
-connect to the spare through its door, and send tasks. The door is a socket in FOLDER's parent,
-named after this process (task.py); the socket is removed when a command has connected. A process
-runs either the tasks of one command, one after the other, or a single job. So a job never runs in a
-process that has run tasks for another build.
+Only this process uses FOLDER, for files that Spark spills or leaves behind. The process is killed
+when the process that started it exits. A task arrives on standard input. If the task arrives before
+Spark has booted, nothing is warmed up. With `--door yes`, a command can also connect to the spare
+through its door, and send tasks. The door is a socket in FOLDER's parent, named after this process
+(kappa/code/task.py). When a command has connected, the socket is renamed, so that no second command
+connects. A process runs either the tasks of one command, one after the other, or a single job. So a
+job never runs in a process that has run tasks for another build.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 
 def run_tasks(tasks: Tasks) -> int:
-    """Runs the tasks one after the other, until a job or the last task has ended.
+    """Runs the tasks one after the other, until a job has ended or there are no more tasks.
 
     A job is a task with a log. Returns the job's exit code, or ExitCode.OK if there was no job.
     """
@@ -106,7 +106,7 @@ class Tasks:
     def __init__(self, door_at: Path | None) -> None:
         """Moves standard input to a private descriptor, from which the tasks are read.
 
-        A program that reads standard input afterwards finds an empty input. `door_at` is the path
+        If a program of a task reads standard input, it finds an empty input. `door_at` is the path
         of the door's socket, or None for no door.
         """
         # A program that reads standard input finds an empty input.
@@ -123,14 +123,15 @@ class Tasks:
         return b"\n" in self._rest or bool(select.select([self._input], [], [], 0)[0])
 
     def open_door(self) -> None:
-        """Opens the door, so that a command can take this process from now on."""
+        """Opens the door, so that a command can connect to this process from now on."""
         if self._door_at is not None:
             self._door = _listening(self._door_at)
 
     def __iter__(self) -> Iterator[Task]:
         """Yields each task, and ends when the sender has closed the connection.
 
-        If the sender closes the connection while a task runs, this process exits at once.
+        If the door is open, first waits for a command or for a task on standard input. If the
+        sender closes the connection while a task runs, this process exits at once.
         """
         if self._door is not None:
             select.select([self._input, self._door.fileno()], [], [])
@@ -145,7 +146,7 @@ class Tasks:
     def _let_in(self, at: socket.socket) -> None:
         """Accepts one command through the door's socket, and closes the socket.
 
-        If the process that started this process has sent a task first, no command is accepted.
+        If a task is already waiting on standard input, no command is accepted.
         """
         if self._door_at is not None:
             self._door_at.rename(taken_socket(self._door_at.parent, os.getpid()))

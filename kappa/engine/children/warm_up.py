@@ -1,8 +1,8 @@
 """The warm-up of a spare, which runs the same code as tasks do.
 
 So the JVM has already compiled this code when the first task runs. The warm-up folds a few records
-with a pipeline of its own, streams a few rows, and describes the pipeline. All steps use a session
-and a folder of the warm-up, and no task sees the results.
+with a small pipeline that is defined here, streams a few rows, and describes the pipeline. All
+steps use a session and a folder of the warm-up, and no task sees the results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EVENTS = Topic("warm_up", key="id", event="id string not null, kind string not 
     ],
 )
 def warm_up(events: DataFrame) -> dict[str, DataFrame]:
-    """Counts events by key, and keeps single events, as most pipelines do."""
+    """Counts events by key, and stores single events, as most pipelines do."""
     known = events.where(F.col("n").isNotNull())
     return {
         "by_kind": known.withColumn("day", F.to_date(F.col("_timestamp"))),
@@ -52,7 +52,7 @@ def warm_up(events: DataFrame) -> dict[str, DataFrame]:
 
 
 def steps(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
-    """Yields the steps of the warm-up.
+    """Yields the steps of the warm-up, in the order in which they should run.
 
     The steps are short, since a task that arrives meanwhile waits until the current step has ended.
     The steps that jobs need come first, because a job usually starts after a command took the last

@@ -1,9 +1,10 @@
-"""The rows of a table that a slice touches, at one version of the table.
+"""The stored rows of a table that a slice may change, read at one version of the table.
 
-A slice touches the rows of its keys, and the rows that are due. A slice reads tables at the
-versions of the previous slice's frontier, never at the newest versions (law 1). The caller passes
-the version, and must not call these functions for a table to which the slice is already committed.
-Null keys match null keys (law 9).
+A slice may change the rows of its keys, and the rows that are due: rows whose step asked to be
+woken at a time that the log has reached. A slice reads tables at the versions of the previous
+slice's frontier, never at the newest versions (law 1). The caller passes the version, and must not
+call these functions for a table to which the slice is already committed. Null keys match null keys
+(law 9).
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _BOUNDED = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
 def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> pa.Table:
     """Returns the rows with a key in `keys`, from one version of the table at `path`.
 
-    `columns` are the columns to return. `keys` has exactly the table's key columns, with the same
-    types; a null is a key like any other. Row groups whose bounds exclude every key are not read.
-    In the other row groups, the key columns are read first. So only the rows found, and some
+    `columns` are the columns to return. `keys` contains exactly the table's key columns, with the
+    same types; a null is a key like any other. Row groups whose bounds exclude every key are not
+    read. In the other row groups, the key columns are read first. So only the rows found, and some
     thousand other rows, are in memory.
     """
     schema = arrow_schema(columns)
@@ -63,11 +64,11 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 def due_rows(
     path: str, version: int, columns: Columns, on_time: str, clocks: Clocks, *, at_most: int
 ) -> pa.Table | None:
-    """Returns the due rows: their time in column `on_time` is not after their partition's log time.
+    """Returns the due rows: rows whose time in the column `on_time` the log has reached.
 
-    `columns` are the columns to return. `clocks` contains the log times. Returns None if more than
-    `at_most` rows are due. Usually no row is due, and the bounds of the row groups suffice to know
-    this.
+    The log has reached a time if the log time of the row's partition is not before it. `clocks`
+    contains the log times. `columns` are the columns to return. Returns None if more than `at_most`
+    rows are due. Usually no row is due, and the bounds of the row groups suffice to know this.
     """
     schema, due = arrow_schema(columns), _Due(on_time, clocks)
     found: list[pa.RecordBatch] = []
@@ -86,7 +87,7 @@ def touched_frame(
     """Returns a Spark frame of the rows with a key in `keys`, like `touched_rows`.
 
     `keys` is a Spark frame and may contain duplicates. The returned frame reads exactly the files
-    of that version.
+    of the table's version `version`.
     """
     stored = stored_frame(spark, path, version, columns)
     match = reduce(
@@ -99,7 +100,7 @@ def touched_frame(
 def stored_frame(spark: SparkSession, path: str, version: int, columns: Columns) -> DataFrame:
     """Returns a frame of all rows in one version of the table at `path`.
 
-    The frame reads exactly the files of that version.
+    The frame reads exactly the files of this version.
     """
     read = files(path, version, None)
     return (
@@ -153,10 +154,10 @@ class _Among:
             places = pc.index_in(paired, self._pairs[-1])
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if a row group cannot contain a wanted key, by the bounds of its columns.
+        """Returns False if the bounds of a row group's columns exclude all wanted keys.
 
-        This is so if the bounds of one key column exclude all wanted values. `group` is the Parquet
-        metadata of the row group.
+        A row group is excluded if the bounds of one key column exclude all wanted values of this
+        column. `group` is the Parquet metadata of the row group.
         """
         columns = {
             group.column(number).path_in_schema: group.column(number)
@@ -191,7 +192,7 @@ class _Due:
         self._last = max((pc.max(micros).as_py() for _, _, micros in self._reached), default=None)
 
     def may_be_in(self, group: Any) -> bool:
-        """Returns False if the bounds of a row group exclude due rows."""
+        """Returns False if the bounds of a row group show that no row in it is due."""
         found = [group.column(number) for number in range(group.num_columns)]
         statistics = next(
             column.statistics for column in found if column.path_in_schema == self.names[0]

@@ -1,10 +1,10 @@
 """A fold of many keys at once, with a step that processes whole columns.
 
 The step gets a table with the states of the keys, and a table with the rows of these keys in the
-order of the log. No code here runs row by row. The loop over keys (step_loop.py) does two things:
-it folds keys that have their first row in a further partition in this slice, and it searches for
-the records on which a step fails. For this, the loop calls the same step with one key, through
-`OneKey`.
+order of the log. No code here runs row by row. In two cases, the loop over keys (step_loop.py) is
+used instead: for keys that have their first row in a further partition in this slice, and for the
+search for records on which a step fails. The loop calls the same step with one key at a time,
+through `OneKey`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _OFFSET = "_offset"
 class FoldedColumns:
     """The states and emitted rows of many keys, and the input of the keys that are not folded.
 
-    `left` contains the rows and the stored states of the keys that are not folded, or is None.
+    `left` contains the rows and the stored states of the keys that are not folded, or is None if
+    all keys are folded.
     """
 
     states: pa.Table
@@ -60,9 +61,9 @@ class ColumnsStep:
     ) -> tuple[pa.Table, pa.Table]:
         """Calls the step, and returns the new states of the keys and the emitted rows.
 
-        `held` contains the states before, one row for each of the `keys`. `of` contains, for each
-        row of `rows`, the index of its key in `keys`. Raises Broken if a result of the step does
-        not have the required rows, columns or types.
+        `held` contains the states before the call, one row for each of the `keys`. `of` contains,
+        for each row of `rows`, the index of the row's key in `keys`. Raises Broken if a result of
+        the step does not have the required rows, columns or types.
         """
         states = pa.Table.from_arrays(
             [*keys.columns, *held.columns], schema=pa.schema([*keys.schema, *held.schema])
@@ -106,7 +107,10 @@ class ColumnsStep:
         return self._fitting(self._into, table, self.emitted)
 
     def _fitting(self, name: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Returns a table's columns, cast to the types of `schema`. A missing column is null."""
+        """Returns the table's columns that `schema` names, cast to the types of `schema`.
+
+        A missing column is filled with nulls. Raises Broken if a value does not fit its type.
+        """
         columns = []
         for field in schema:
             if field.name not in table.column_names:
@@ -128,7 +132,7 @@ class ColumnsStep:
 
 
 class OneKey:
-    """An adapter that calls a step over many keys like a step over batches of one key."""
+    """An adapter by which the loop over keys calls a step over many keys with a single key."""
 
     def __init__(self, step: ColumnsStep) -> None:
         self._step = step
@@ -146,7 +150,7 @@ class OneKey:
 
 
 class ColumnLoop:
-    """Folds many keys at once by a step over columns."""
+    """The fold of many keys at once by a step over columns."""
 
     def __init__(self, table: TableBirth, step: ColumnsStep) -> None:
         self._table = table
@@ -205,7 +209,7 @@ class ColumnLoop:
         first: Numbers,
         last: Numbers,
     ) -> pa.Table:
-        """Returns complete rows of the table, with the place of each key's last row."""
+        """Returns the new rows of the table: keys, states, and the place of each key's last row."""
         place = rows.select(list(PLACE)).take(pa.array(last))
         columns: dict[str, Any] = {
             **dict(zip(keys.column_names, keys.columns, strict=True)),
@@ -224,7 +228,7 @@ class ColumnLoop:
     def _ensure_small(self, states: pa.Table) -> None:
         """Raises Broken if the size of a state may exceed MOST_BYTES.
 
-        The loop over keys then finds the key with this state.
+        The caller then folds with the loop over keys, which finds the key with the large state.
         """
         if not self._table.keeps_partitions or states.nbytes <= MOST_BYTES:
             return
@@ -240,7 +244,11 @@ class ColumnLoop:
 
 
 def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the keys with states in several partitions, at least one of them new."""
+    """Returns a mask of the keys with states in several partitions, at least one of them new.
+
+    `key_of_state` contains the number of each state's key. `is_new` is True for states that are not
+    stored yet.
+    """
     states_of_key = np.bincount(key_of_state)
     is_left = np.zeros(len(states_of_key), np.bool_)
     is_left[key_of_state[is_new & (states_of_key[key_of_state] > 1)]] = True
@@ -250,7 +258,8 @@ def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDA
 def numbered(tables: Sequence[pa.Table], names: Iterable[str]) -> list[Numbers]:
     """Numbers the distinct keys of several tables from 0, and returns an array for each table.
 
-    Two nulls are the same key. The tables have the key columns `names` with the same types.
+    An array contains the number of each row's key. Two nulls are the same key. The tables contain
+    the key columns `names` with the same types.
     """
     found: list[Numbers] | None = None
     for name in names:
@@ -266,7 +275,10 @@ def numbered(tables: Sequence[pa.Table], names: Iterable[str]) -> list[Numbers]:
 
 
 def _paired(ones: Sequence[Numbers], others: Sequence[Numbers]) -> list[Numbers]:
-    """Numbers the distinct pairs of two sequences of numbers from 0."""
+    """Numbers the distinct pairs (number in `ones`, number in `others`) from 0.
+
+    Returns arrays of the same lengths as the arrays in `ones`.
+    """
     one, other = np.concatenate(ones), np.concatenate(others)
     pairs = _codes(pa.array(one * (other.max(initial=0) + 1) + other))
     return np.split(pairs, np.cumsum([len(each) for each in ones])[:-1])
@@ -288,7 +300,7 @@ def _numbers(table: pa.Table, name: str) -> Numbers:
 def _with_ordered_records(
     rows: pa.Table, order: Numbers, is_same_record: npt.NDArray[np.bool_]
 ) -> Numbers:
-    """Returns the order of the rows, with rows of the same record sorted by their values."""
+    """Returns `order`, changed so that rows of the same record are sorted by their values."""
     ends = np.flatnonzero(np.diff(np.r_[False, is_same_record, False].astype(np.int8)))
     order = order.copy()
     for begin, end in zip(ends[::2], ends[1::2] + 1, strict=True):

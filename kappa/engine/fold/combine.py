@@ -60,7 +60,7 @@ class Combiner:
         """Combines a large slice's contributions with the stored rows, and returns the new rows.
 
         `version` is the table's version after the previous slice. Spark reads the contributions
-        twice, so the caller must store them.
+        twice, so the caller must persist them.
         """
         keys = contributions.select(*map(spark_quote, self._table.keys))
         return _combined(
@@ -71,9 +71,10 @@ class Combiner:
 
 
 class _Plan:
-    """The plan of the combination, made once over two leaves.
+    """The Spark plan that combines small slices, made once for a table.
 
-    One leaf contains the stored rows, and the other leaf contains the contributions.
+    The plan reads two files, whose rows are replaced before each run: the stored rows of the
+    touched keys, and the contributions.
     """
 
     def __init__(

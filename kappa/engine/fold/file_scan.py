@@ -28,11 +28,11 @@ _TRAILER = 8
 
 
 def session_of_leaves(spark: SparkSession) -> SparkSession:
-    """Returns a session for plans over leaves.
+    """Returns a new Spark session for plans whose inputs are leaves.
 
     Adaptive execution is off in the session, since it would reuse the results of stages that have
     run. A single task reads a leaf, however long the gap in the leaf's file is. Sessions that write
-    tables keep adaptive execution.
+    tables still use adaptive execution.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")

@@ -95,7 +95,7 @@ def latest_sql(table: TableBirth, decoded: str) -> str:
 def emptied_sql(
     table: TableBirth, latest: str, stored: str, truncated: tuple[int, int, int]
 ) -> str:
-    """Returns the query for the latest rows of a slice in which the source's table was truncated.
+    """Returns a query for the latest rows of a slice in which the source's table was truncated.
 
     `latest` is the query for the latest rows without the truncation. `stored` is the query for the
     keys in the table. `truncated` contains the log time, the partition and the offset of the
@@ -166,12 +166,12 @@ def refuse_truncations(
 def latest_rows(
     records: SliceRows, topic: Topic, writer: TableWriter, mark: Mark, spark: SparkSession
 ) -> LatestRows | None:
-    """Returns a slice's contributions to the table with a topic's latest rows, or None.
+    """Returns a slice's latest rows of a topic, as contributions to the table of `writer`.
 
-    The result is None if the slice has no offsets of the topic. A truncation hides each key that
-    the table has before the slice, and each key that the slice has before the truncation. These
-    keys may be many, so DuckDB reads them from files. Raises Broken if a truncation is in a topic
-    of several partitions, since then the order of the changes and the truncation is unknown.
+    Returns None if the slice has no offsets of the topic. A truncation hides each key that is in
+    the table before the slice, and each key that the slice writes before the truncation. These keys
+    may be many, so DuckDB reads them from files. Raises Broken if a truncation is in a topic of
+    several partitions, since then the order of the changes and the truncation is unknown.
     """
     rows = records.latest(topic, writer.birth)
     truncated = newest_truncation(records.truncations(topic))

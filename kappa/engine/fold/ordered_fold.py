@@ -1,12 +1,12 @@
-"""A fold by a step that gets the rows of each key in the order of the log.
+"""A fold by a step that is called with the rows of each key in the order of the log.
 
 The step updates the state of each key. The job itself folds small slices, and Spark workers fold
 large slices. The job and the workers use the same loops: over single keys (step_loop.py), or over
 columns of many keys at once (column_loop.py), depending on the step's declaration. The state of a
-key is its row in the table before the slice. Emitted rows are committed before the states
+key is the key's row in the table before the slice. Emitted rows are committed before the states
 (engine/slice.py). So a slice that was interrupted between the two commits is computed again from
-the same states (law 1). A step that is woken at times is also called for keys without rows in the
-slice, if the slice has reached the time for which the step asked.
+the same states (law 1). A step may ask to be woken at a time. Such a step is also called for keys
+without rows in the slice, if the log time has reached the requested time by the end of the slice.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ _PART_ROWS = 200_000
 class Stepped:
     """The rows that a step computes from a slice, and the records on which the step fails.
 
-    `rows` are by table. `failed` contains the failing records. `noted` contains records that are
-    folded but also get a row in the rejects table. `is_unsure` means that the step failed on an
-    unknown record of a batch. If records have failed, `rows` are not the final rows of the slice.
+    `rows` maps a table's name to its rows. `failed` contains the failing records. `noted` contains
+    records that are folded but also get a row in the rejects table. `is_unsure` means that the step
+    failed on an unknown record of a batch. If records have failed, `rows` are not the final rows of
+    the slice.
     """
 
     rows: Mapping[str, ContributedRows]
@@ -142,10 +143,10 @@ class OrderedFold:
 
         Returns the emitted rows and the complete rows of the states, by table. `held` contains at
         least the table's rows for the keys of `rows`, and for the keys that are due at the slice's
-        end. `clocks` contains the log times at the slice's end. `moved` is called for each key and
-        row, or once for all keys. If a step over many keys fails, or if records are judged, the
-        step is called key by key, so that the failing record is known. Raises Broken if a step
-        fails with several keys but with no single key.
+        end. `clocks` contains the log times at the slice's end. `moved` is called as a sign of
+        progress: for each key and row, or once if all keys are folded together. If a step over many
+        keys fails, or if records are judged, the step is called key by key, so that the failing
+        record is known. Raises Broken if a step fails with several keys but with no single key.
         """
         if self.over is not Over.KEYS or judging != _FAST:
             return self._by_key(rows, held, clocks, judging, moved)
@@ -179,7 +180,7 @@ class OrderedFold:
     ) -> Stepped:
         """Folds the rows of all keys at once.
 
-        The keys that ColumnLoop leaves out are folded key by key.
+        The keys that `ColumnLoop` does not fold are folded key by key.
         """
         found = ColumnLoop(self.table, self._columns_step()).fold(rows, held)
         made = {self.table.name: found.states}
@@ -202,7 +203,7 @@ class OrderedFold:
         judging: Judging,
         moved: Callable[[], None],
     ) -> Stepped:
-        """Folds the rows key by key."""
+        """Folds the rows key by key, and returns the emitted rows and the new states by table."""
         grouped: dict[Key, list[Row]] = {}
         for row in rows.to_pylist():
             grouped.setdefault(self._key(row), []).append(row)
@@ -266,7 +267,8 @@ class OrderedFold:
     ) -> Iterator[Stepped]:
         """Folds the batches of a task of `at_spark`, and yields the results in parts.
 
-        All rows of a key are together: first its states, then its rows in the order of the log.
+        All rows of a key must be together: first the key's states, then its rows in the order of
+        the log.
         """
         if self.over is Over.KEYS and judging == _FAST:
             yield from self._parts_by_columns(batches, clocks)
@@ -311,7 +313,10 @@ class OrderedFold:
     def _read(
         spark: SparkSession, table: TableBirth, folder: str, names: Sequence[str]
     ) -> DataFrame:
-        """Returns a frame of a table's rows in the tasks' files with these names."""
+        """Returns a frame of a table's rows, from files that tasks have written to `folder`.
+
+        `names` contains the names of the files.
+        """
         ddl = spark_ddl(table.columns)
         if not names:
             return spark.createDataFrame([], ddl)
@@ -328,11 +333,11 @@ def _fold_into(
     buckets: Sequence[tuple[str, StorageSettings]],
     judging: Judging,
 ) -> Iterator[pa.RecordBatch]:
-    """Folds the keys of a task into one file per table.
+    """Folds the keys of a Spark task into one file per table.
 
-    In `batches`, the states of a key come before its rows. Yields one row with the name of the
-    files and the failures. If a task is considered lost, its second attempt writes files with other
-    names.
+    In `batches`, the states of a key come before the key's rows. Yields one row with the name of
+    the files and the failures. If Spark considers a task lost, the task's second attempt writes
+    files with other names.
     """
     open_buckets(buckets)
     name = f"{secrets.token_hex(8)}.parquet"
@@ -379,7 +384,7 @@ def _by_key(
 ) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
     """Yields each key that has rows, with the key's states and rows.
 
-    The rows stay in the given order. With `and_others`, keys that have only states are also
+    The rows stay in the given order. With `and_others`, keys that have states but no rows are also
     yielded.
     """
     for key, found in groupby(
@@ -404,7 +409,7 @@ def _in_parts(
     """Yields the rows of the batches in parts, each with True if the part contains only whole keys.
 
     The second value is False if further rows of the part's last key follow in the next part. Then
-    the part has a single key, and it ends at the end of a record.
+    the part contains rows of a single key, and ends at the end of a record.
     """
     waiting = list[pa.RecordBatch]()
     for batch in batches:

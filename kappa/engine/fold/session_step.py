@@ -2,8 +2,8 @@
 
 A session is a run of consecutive rows of a key. A row begins a new run if its time is more than the
 gap after the greatest time so far. The stored session of a key is processed as a row before the
-key's rows. So each value of a session is one aggregation over its run. Sums are added in the order
-of the log, so sums of doubles do not depend on the slices either.
+key's rows. So each value of a session is one aggregation over the rows of the session's run. Sums
+are added in the order of the log, so sums of doubles do not depend on the slices either.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ class SessionStep:
         return Path(self._declared.source.file), self._declared.source.line
 
     def __call__(self, states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """Returns the open session of each key after its rows, and the sessions that have ended."""
+        """Returns the open session of each key after the rows, and the sessions that have ended.
+
+        `states` contains the open session of each key before the rows. The second value is None if
+        no rows are emitted.
+        """
         rows = rows.filter(pc.is_valid(rows.column(self._declared.at)))
         has_session = pc.is_valid(states.column(SINCE)).to_numpy()
         runs = _Runs(
@@ -133,10 +137,11 @@ class _Runs:
     """The runs of rows, one per session: the order of the rows, and the bounds of the runs."""
 
     def __init__(self, keys: Numbers, times: Numbers, gap: int) -> None:
-        """Finds the runs. `keys` has the index of each row's key, `times` its time in microseconds.
+        """Finds the runs of all keys.
 
-        The rows of a key are in the order of the log, after the key's stored session. A time more
-        than `gap` after the greatest time so far begins a new run.
+        `keys` contains the index of each row's key, and `times` contains each row's time in
+        microseconds. The rows of a key are in the order of the log, after the key's stored session.
+        A time more than `gap` microseconds after the greatest time so far begins a new run.
         """
         self.order = np.argsort(keys, kind="stable")
         self.key = keys[self.order]
@@ -190,7 +195,7 @@ def _greatest_so_far(keys: Numbers, times: Numbers) -> Numbers:
 
 
 def _one_spelling(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns the values with NaN as null and -0.0 as 0.0, as all folds treat them."""
+    """Returns the values, with NaN replaced by null and -0.0 by 0.0, as in all folds."""
     if not pa.types.is_floating(values.type):
         return values
     zero = pa.scalar(0, values.type)

@@ -2,14 +2,14 @@
 
 A step gets the rows of a key singly or in batches, in the order of the log. A step over many keys
 is called here only for some keys, and gets one key at a time (column_loop.py). If a step asks to be
-woken at a time, the step is called as soon as the log of the key's partition has reached that time.
-The log alone decides when the step is woken: before the key's next record, or at the end of the
-slice. In both cases the state afterwards is the state with which the next record is folded.
+woken at a time, the step is called as soon as the log time of the key's partition has reached the
+requested time. The log alone decides when the step is woken: before the key's next record, or at
+the end of the slice. In both cases, the next record is folded onto the same state.
 
 Records of different partitions have no order between them, and slices decide which records arrive
 first. So a key with records in several partitions has a separate state for each partition. Readers
-see the state of the lowest partition, so the slicing does not matter. The rejects table has a row
-for each of the other states.
+see the state of the lowest partition, which does not depend on the slices. The rejects table
+contains a row for each of the other states.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ class Judging:
 
     With `notes`, failures are collected instead of raised. With `one_by_one`, a batch has one row.
     `without` contains the places of records that must have no effect, or is None. If `without` is
-    not None, each record is tried separately; its effect is undone if the step fails on the record,
-    or if `without` contains the place of the record. If `without` is None, nothing is undone.
+    not None, each record is tried separately. The effect of a record is undone if the step fails on
+    this record, or if `without` contains the record's place. If `without` is None, nothing is
+    undone.
     """
 
     notes: bool = False
@@ -166,10 +167,11 @@ class StepLoop:
         self._rows: dict[str, list[Row]] = {name: [] for name in (self._into, table.name) if name}
 
     def fold(self, key: Key, held: Iterable[Row], rows: Iterable[Row]) -> None:
-        """Folds the rows of one key into its states.
+        """Folds the rows of one key into the key's states.
 
-        The rows are in the order of the log. `held` contains the table's rows for the key; all of
-        them if `rows` is not empty. `rows` may be empty if the step can be woken.
+        The rows are in the order of the log. `held` contains the table's rows for the key. If
+        `rows` is not empty, `held` must contain all of these rows of the table. `rows` may be empty
+        if the step can be woken.
         """
         states = {row[PARTITION]: row for row in held}
         made: dict[int, Row | None] = {}
@@ -190,10 +192,9 @@ class StepLoop:
     ) -> dict[int, Row]:
         """Hides all states of a key except the state of the lowest partition.
 
-        The first record of each newly hidden state is added to `noted`.
-
         `states` contains all states before the slice. `changed` contains the states after the
-        slice, some of which are new. Returns the states that must be written.
+        slice, some of which are new. Returns the states that must be written. The first record of
+        each newly hidden state is added to `noted`.
         """
         after = {**states, **changed}
         shown, before = min(after), min(states, default=None)
@@ -263,8 +264,9 @@ class StepLoop:
     ) -> tuple[int | None, Key | None]:
         """Folds the rows of a key record by record.
 
-        Undoes the records on which the step fails, and the records in `without`. Returns the offset
-        of the first record that has an effect, and the place of the last record that has an effect.
+        If the step fails on a record, or if `without` contains the record's place, the effect of
+        the record is undone. Returns the offset of the first record that has an effect, and the
+        place of the last record that has an effect.
         """
         first: int | None = None
         for place, found in groupby(rows, key=place_of):
@@ -336,7 +338,7 @@ class StepLoop:
         return f"{raised_in.relative_to(project)}:{line}", said[:_LONGEST]
 
     def _wake(self, state: dict[str, Any], key: Key, at: Key | None, log_time: int) -> bool:
-        """Calls the step for each time up to `log_time` for which the step asked.
+        """Calls the step for each requested time that is not after `log_time`.
 
         Returns True if the step was called. `at` is the place of the key's last record. If failures
         are not collected, raises the step's own error, or Broken if the step asks again for the
@@ -406,10 +408,11 @@ class StepLoop:
         return len(self._rows[table.name]) >= _BATCH_ROWS
 
     def take(self, table: TableBirth) -> pa.Table:
-        """Returns a table's rows that were made since the last call, and removes these rows here.
+        """Returns the rows of a table that were made since the last call of `take` for this table.
 
-        Raises Broken if a value does not fit its column. If failures are collected, an emitted row
-        that does not fit is left out, and the failure of its record is collected.
+        The returned rows are removed from this loop. Raises Broken if a value does not fit its
+        column. If failures are collected, an emitted row that does not fit is left out, and the
+        failure of the row's record is collected.
         """
         rows, self._rows[table.name] = self._rows[table.name], []
         schema, places = arrow_schema(table.columns), []
@@ -429,7 +432,10 @@ class StepLoop:
         )
 
     def _fitting(self, table: TableBirth, rows: list[Row], places: list[Place]) -> list[Row]:
-        """Returns the emitted rows that fit the table, and collects the other rows as failures."""
+        """Returns the emitted rows that fit the table, and collects a failure for each other row.
+
+        `places` contains the place of the record that caused each row.
+        """
         schema, fitting = arrow_schema(table.columns), []
         for row, place in zip(rows, places, strict=True):
             try:
@@ -449,7 +455,7 @@ class StepLoop:
             raise self._unfit(table, field, error) from error
 
     def _returned(self, field: pa.Field, value: Any) -> tuple[Any, int]:
-        """Converts a value of the state as storing it in the table would, and computes its size.
+        """Converts a value of the state in the same way as storing the value in the table does.
 
         Returns the converted value, and its size in bytes. Raises Broken if the value does not fit
         the column.
@@ -471,7 +477,8 @@ class StepLoop:
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
         """Calls the step with rows, or with None to wake the step, and checks the result.
 
-        Raises the step's own error. Raises Broken if the emitted rows or the state do not fit.
+        Raises the step's own error if the step fails. Raises Broken if the emitted rows or the
+        state do not fit the tables.
         """
         # A step that is woken has no row to take its key from; the step's changes to the key are
         # not kept.
@@ -553,9 +560,10 @@ class StepLoop:
 
 
 def _ordered_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yields the rows of a partition in their order in the log.
+    """Yields the rows of a partition in the order of the log.
 
-    The order of rows of the same record does not depend on the order in which they arrive.
+    Rows of the same record are sorted by their values, so their order does not depend on the order
+    in which they arrive.
     """
     for _, found in groupby(rows, key=place_of):
         same = list(found)

@@ -2,15 +2,15 @@
 
 The user's function runs on decoded rows, and its result is checked against the build's tables. If
 the function raises an error, or returns other columns than at the build's birth, the job stops with
-an error that names the user's line, since the same slice would fail again.
+an error that names the line of the user's code, since the same slice would fail again.
 
 Small slices run through a plan that is made once. Spark needs some 200 ms to call the function and
 to make the plan, and some 30 ms to run the plan; these times add to the delay with which readers
-see a record. The same plan computes new rows in each run because its leaves read other rows
+see a record. The same plan computes new rows in each run because the plan's leaves read other rows
 (engine/fold/file_scan.py). Spark stores nothing between the runs: a row-by-row function needs no
-exchange and no cache, and the plan has none. Usually a function that reads a clock or uses random
-numbers is refused. If such a function was accepted, it is planned again for each slice, since Spark
-computes such values when it plans.
+exchange and no cache, and the plan contains neither. Usually a function that reads a clock or uses
+random numbers is refused. If such a function was accepted, the function is planned again for each
+slice, since Spark computes such values while planning.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Function:
         A frame contains rows to append unchanged, one row per key to fold in, or the rows that a
         step folds. If rows expire, another frame, named EXPIRED, contains the expired rows
         (expired_rows.py). `inputs` contains a frame per parameter. With `one_partition`, each
-        result is computed in a single partition. Raises Broken, with the user's line, if the
-        function fails or returns other tables or columns.
+        result is computed in a single partition. If the function fails or returns other tables or
+        columns, raises Broken with the line of the user's code.
         """
         returned = self._called(inputs)
         given = {
@@ -141,9 +141,10 @@ class Function:
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns the columns that a frame has and uses, for each file that it reads.
+    """Returns the columns of each file that a frame reads, and the columns that the frame uses.
 
-    Each pair contains the names of the file's columns, and the names of the used columns.
+    For each file there is a pair: the names of the file's columns, and the names of the columns
+    that the frame uses.
     """
     # The plan is of another frame than the frame that runs: a plan that was made before `persist`
     # would never read the persisted rows.
@@ -156,10 +157,10 @@ def _selected(rows: DataFrame, columns: tuple[tuple[str, str], ...]) -> DataFram
 
 
 def _for_step(rows: DataFrame, table: TableBirth) -> DataFrame:
-    """Selects the columns of the rows that a step gets.
+    """Selects the columns of the rows that are passed to a step.
 
-    When Spark computes a row with a time outside the years 1 to 9999, the SQL raises an error,
-    since Python's types cannot represent the time.
+    If Spark computes a row with a time outside the years 1 to 9999, the computation raises an
+    error, since Python's types cannot represent the time.
     """
     return rows.select(
         *(F.expr(_pythons(name, parse_type(kind), table.name)) for name, kind in table.steps_over)
@@ -183,9 +184,9 @@ def _pythons(column: str, kind: Type, table: str) -> str:
 
 
 def _beyond(sql: str, kind: Type, depth: int = 0) -> str:
-    """Returns the SQL condition for a value with a time that Python cannot represent.
+    """Returns the SQL condition for a value that contains a time that Python cannot represent.
 
-    Returns "" if the type has no times.
+    `sql` is the expression for the value. Returns "" if the type contains no times.
     """
     match kind:
         case Scalar("date"):
@@ -213,7 +214,8 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
     """Returns the columns of `made` in the form in which Kappa declared them at the build's birth.
 
-    The version of Kappa at that time may have given the folds fewer columns, or narrower sums.
+    The version of Kappa at that time may have declared fewer columns for the folds, or narrower
+    types for sums.
     """
     kinds, folds = dict(born.columns), born.folds.items()
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
@@ -252,9 +254,9 @@ def used_columns(
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Returns the names of all columns and of the used columns, for each file that a plan reads.
 
-    A column is used if any part of the plan, or its output (`List(a#0, b#1L)`), refers to it. If
-    the plan reads parts of structs, Spark has already removed unused columns from the first set of
-    names.
+    A column is used if any part of the plan refers to it, or if `output`, the plan's output such as
+    `List(a#0, b#1L)`, refers to it. If the plan reads parts of structs, Spark has already removed
+    unused columns from the first set of names.
     """
     nodes = list(plan)
     used = {
@@ -273,7 +275,7 @@ def used_columns(
 def _attributes(part: Any) -> list[tuple[str, int]]:
     """Returns the references to columns in a part of a plan.
 
-    A reference is a name, and the column's number within the plan.
+    A reference consists of the column's name, and of the column's number within the plan.
     """
     return [
         (str(each["name"]), int(each["exprId"]["id"]))
@@ -295,9 +297,9 @@ class Prepared:
     ) -> None:
         """Makes the plan.
 
-        `folder` is a path or URL for the rows of the current slice. Raises Broken as
-        `Function.contributions` does, and if the plan caches rows or exchanges rows between
-        partitions.
+        `folder` is a path or URL for the rows of the current slice. Raises Broken in the same cases
+        as `Function.contributions`. Also raises Broken if the plan caches rows or exchanges rows
+        between partitions.
         """
         self._pipeline = pipeline
         self._function = function
@@ -333,7 +335,8 @@ class Prepared:
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
         """Runs the function on the rows, for one table after the other, and discards the results.
 
-        So if the rows cause several errors, each call raises the same error.
+        The order of the tables is always the same. So if the rows cause several errors, each call
+        raises the same error.
         """
         self._put(rows)
         for frame in self._frames.values():

@@ -41,19 +41,22 @@ NO_TRUNCATIONS = arrow_schema([("_fate", "tinyint"), *ORDER_COLUMNS]).empty_tabl
 
 
 def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
-    """Returns the records that have one of these fates."""
+    """Returns the records of `table` whose fate is one of `fates`."""
     wanted = pa.array(sorted(map(int, fates)), pa.int8())
     return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
 
 
 def newest_truncation(truncations: pa.Table) -> tuple[int, int, int] | None:
-    """Returns the log time, partition and offset of the newest truncation, or None."""
+    """Returns the log time, partition and offset of the newest truncation.
+
+    Returns None if there are no truncations.
+    """
     places = (truncations.column(name).to_pylist() for name, _ in ORDER_COLUMNS)
     return max(zip(*places, strict=True), default=None)
 
 
 def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
-    """Returns the rows of a topic without the records at these places."""
+    """Returns the rows of a topic without the records at `places`."""
     if not places:
         return rows
     records = zip(
@@ -65,17 +68,20 @@ def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> 
 
 
 def topics_of(places: Iterable[Position]) -> set[str]:
-    """Returns the topics of the places."""
+    """Returns the names of the topics of these places."""
     return {place.topic for place in places}
 
 
 def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
-    """Yields the names of the topics that have redriven records in the slice."""
+    """Yields the names of the topics with redriven records in the slice, according to `seen`."""
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
 
 def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
-    """Yields the redriven records of a topic. `rows` has the columns PLACE_AND_FATE."""
+    """Yields the redriven records of a topic. `rows` contains these records.
+
+    The columns of `rows` are PLACE_AND_FATE.
+    """
     return (
         Attempt(
             Position(topic, row["_partition"], row["_offset"]),
@@ -103,7 +109,8 @@ def rejects_at(
 def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
     """Returns a hidden row of the rejects table for each redriven record that is folded.
 
-    From these rows, later slices know which rejects have been redriven.
+    `folded` maps the place of such a record to the offset of the record that it redrives. Later
+    slices read the hidden rows to find out which rejects have been redriven.
     """
     rows = [
         {
@@ -119,7 +126,7 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
 
 
 def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
-    """Returns the counts with the refused records counted as rejected instead of decoded."""
+    """Returns the counts, with the refused records counted as rejected instead of decoded."""
     moved = Counter({part: rows.num_rows for part, rows in refused.items()})
     return _recounted(
         seen,
@@ -130,7 +137,7 @@ def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
 
 
 def with_duplicates_counted(seen: CountsOf, duplicates: Iterable[Position]) -> CountsOf:
-    """Returns the counts with these records counted as duplicate instead of decoded."""
+    """Returns the counts, with the records `duplicates` counted as duplicate instead of decoded."""
     moved = Counter((place.topic, place.partition) for place in duplicates)
     return _recounted(
         seen,

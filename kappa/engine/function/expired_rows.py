@@ -1,10 +1,11 @@
 """Expired rows: contributions to rows of a table that have already expired.
 
-A contributed row is expired if its time plus the span of its table is before the log time of the
-row's record. The whole record is then a reject. So the log alone decides about each record, and
-each replay decides the same. A row that is not expired cannot contribute to an expired row of the
-table (kappa/state/log_clock.py). If a record has several expired rows, the detail names the row of
-the first table; among the rows of that table, it names the row with the least time.
+A contributed row is expired if its time plus its table's expiry span is before the log time of the
+row's record. Then the whole record becomes a reject. So the log alone decides about each record,
+and each replay decides the same. A row that is not expired cannot contribute to an expired row of
+the table (kappa/state/log_clock.py). If several rows of a record are expired, the reject's detail
+names a row of the first table with expired rows; among the expired rows of that table, it names the
+row with the earliest time.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def expired_rows(
 
 
 def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSource) -> Refused:
-    """Returns the rejects for the records of expired rows.
+    """Returns the rejects for the records that contribute the rows `expired`.
 
     The raw records are read from the log again. If the records came from an archive and the log no
-    longer has them, the rejects have no key, value and headers.
+    longer contains them, the rejects have no key, value and headers.
     """
     places = _places(expired, tables)
     return refused_of(places, Reason.EXPIRED, raw_records(places, source))
@@ -65,7 +66,10 @@ def _expired(rows: DataFrame, number: int, expiry: Expiry) -> DataFrame:
 
 
 def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
-    """Returns each record of expired rows once, with its detail, in the order of the log."""
+    """Returns one row per record that contributes expired rows, in the order of the log.
+
+    The row contains the record's place and the detail of its reject.
+    """
     place = [name for name, _ in _PLACE]
     first = (
         expired.sort_by([("table", "ascending"), ("behind", "descending")])
@@ -85,9 +89,9 @@ def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
 
 
 def _detail(table: TableBirth) -> tuple[str, str]:
-    """Returns the texts before and after the number of milliseconds in a detail.
+    """Returns the two parts of a detail: before and after the number of milliseconds.
 
-    The milliseconds say how far the row's time is before the log time.
+    The number is the time by which the row's time is before the log time.
     """
     if table.expiry is None:
         return "", ""

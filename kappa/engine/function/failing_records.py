@@ -1,13 +1,13 @@
-"""The search for the records on which a function fails, by running it on fewer and fewer records.
+"""The search for the records on which a function fails: runs on fewer and fewer records.
 
-A function works row by row: it fails on a set of records exactly if it fails on at least one of
-them alone. For a single record, the function does the same in every slice. If a function fails
-without any record, the error is the function's own. If the function fails on many records together
-but on none of them alone, no record is rejected.
+A function processes each row by itself: it fails on a set of records exactly if it fails on at
+least one record of the set alone. For a single record, the function does the same in every slice.
+If a function fails without any record, the error does not depend on the records. If the function
+fails on many records together but on none of them alone, no record is rejected.
 
-The number of failing records is not limited here. The search takes time, but a producer's records
-cannot stop the job. A slice with very many failing records is split (law 12), because the records
-found are kept in memory.
+The search does not limit the number of failing records. The search takes time, but a producer's
+records cannot stop the job. A slice with very many failing records is split (law 12), because the
+records found are kept in memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TooManyFail(Exception):
 
 
 class Valid(Protocol):
-    """The valid records of a slice (engine/slice_rows.py)."""
+    """The method of a slice's rows that the search needs (`SliceRows` in engine/slice_rows.py)."""
 
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
@@ -200,7 +200,7 @@ def only(culprit: Culprit) -> Slice:
 def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
     """Returns the rejects for these failing records.
 
-    A record that only an archive has is rejected without its bytes.
+    If only an archive still contains a record, its reject has no key, value and headers.
     """
     found = [
         {
@@ -216,7 +216,7 @@ def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: Lo
 
 
 def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
-    """Returns the text that describes a failure in the rejects table, with the line and the error.
+    """Returns the detail of a failing record in the rejects table: the line and the error.
 
     The text is the same in each build: paths are relative to the project's folder, and the
     addresses of objects are removed.
@@ -228,7 +228,7 @@ def reject_detail(culprit: Culprit, pipeline: Pipeline) -> str:
 
 
 def without_addresses(error: str) -> str:
-    """Removes the addresses of objects from an error, since they differ between processes."""
+    """Returns an error's text without the addresses of objects, which differ between processes."""
     return _ADDRESS.sub("", error)
 
 
@@ -263,9 +263,10 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
 def _within(
     start: int, end: int, error: _Error | None, tried: Callable[[int, int], _Error | None]
 ) -> Iterator[tuple[int, _Error]]:
-    """Yields the indexes of the failing items in the range `[start, end)`, which is known to fail.
+    """Yields the index and the error of each item in `[start, end)` that fails alone.
 
-    `error` is the error of trying exactly this range, or None if the range was not tried yet.
+    The items of the range are known to fail together. `error` is the error of trying exactly this
+    range, or None if the range was not tried yet.
     """
     if end - start == 1:
         error = error or tried(start, end)

@@ -66,7 +66,8 @@ def user_line(error: BaseException, pipeline: Pipeline) -> str:
 def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
     """Returns Broken for an error that the user's code raised in this process.
 
-    The returned error contains the user's line and the notes of the original error.
+    The message of Broken contains the line of the user's code, the error's text, and the notes that
+    were added to the error.
     """
     noted = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     return Broken(
@@ -77,12 +78,11 @@ def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
 
 
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
-    """Finds the function's failure in a Spark error.
+    """Finds the function's failure in a Spark error from an action on the user's rows.
 
-    The error is from an action on the user's rows. Returns None if the function did not cause the
-    error. If a worker died or had no memory left, that proves nothing, since the worker may succeed
-    with fewer rows. A failing step of an ordered fold proves nothing either, since a step depends
-    on earlier rows.
+    Returns None if the function did not cause the error, or if this is not certain. It is not
+    certain if a worker died or had no memory left, since the worker may succeed with fewer rows. It
+    is not certain either if a step of an ordered fold failed, since a step depends on earlier rows.
     """
     return failure_in(str(error), _called_at(error), pipeline)
 
@@ -90,7 +90,7 @@ def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
 def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
     """Finds the function's failure in the text of a Spark error, like `failure_of`.
 
-    `line` is the line of code that made the failing part of a plan, or "".
+    `line` is the line of the user's code that defined the failing part of a plan, or "" if unknown.
     """
     raised = _RAISED.search(text)
     if _of_step(raised, pipeline) is not None:
@@ -120,7 +120,7 @@ def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
 
 
 def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
-    """Translates a Spark error that the user's function or step has caused into Broken.
+    """Returns Broken for a Spark error that the user's function or step has caused.
 
     Returns None if neither the function nor a step has caused the error.
     """
@@ -133,7 +133,7 @@ def explained(error: Exception, pipeline: Pipeline) -> KappaError | None:
 def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
     """Returns the error that a step raised on a worker, or None if the error is not from a step.
 
-    The loop that called the step has added the record to the error.
+    The loop that called the step has added the place of the record to the error.
     """
     if raised is None or not (raised[2] or raised[1].startswith(_OURS)):
         return None
@@ -166,10 +166,10 @@ def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
 
 
 def unfit_in(text: str) -> str | None:
-    """Returns the message of Spark's error about a value, a name or a type, or None.
+    """Returns the message of a Spark error about a value, a name or a type.
 
     Such an error has an SQLSTATE of class 22 (a value does not fit its type), 42 (a name or type is
-    wrong), or P0 (SQL raised the error).
+    wrong), or P0 (SQL raised the error). Returns None if `text` contains no such error.
     """
     unfit = _UNFIT.search(text)
     return None if unfit is None else unfit[1]

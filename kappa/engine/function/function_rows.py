@@ -1,13 +1,13 @@
 """The rows that a pipeline's function computes from a decoded slice, for each of its tables.
 
-All small slices run through a plan that is made once. Each large slice runs through a plan of its
-own.
+All small slices run through a plan that is made once. Each large slice runs through a separate
+plan.
 
 Unless `on_error="stop"` is declared, marks and rejects count the records on which the function
 fails. So these records must be known before a commit, and the function runs on each small slice
-before anything is committed. On a large slice, the function runs during the commits until it fails
-for the first time. Then this slice is folded again (slice.py). From then on, the function runs
-before the commits of large slices too, and its rows are stored in files.
+before anything is committed. On a large slice, the function runs during the commits, until the
+function fails for the first time. Then this slice is folded again (slice.py). From then on, the
+function runs before the commits of large slices too, and the function's rows are stored in files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FunctionRows:
         return dict(self._unused)
 
     def inputs(self) -> Iterator[tuple[Topic, Columns]]:
-        """Yields each input topic of the function, with the columns that the function gets."""
+        """Yields each input topic of the function, with the columns passed to the function."""
         for topic in self._pipeline.input_topics:
             yield topic, self._pipeline.columns_of(topic)
 
@@ -92,8 +92,9 @@ class FunctionRows:
     def judges(self, records: SliceRows) -> bool:
         """Returns True if the function must run on this slice before any commit.
 
-        The function must do so if rows expire. Unless `on_error="stop"` is declared, it must also
-        do so on small slices, and on all slices after its first failure on a record.
+        This is required on all slices if rows expire. Unless `on_error="stop"` is declared, this is
+        also required on small slices, and on all slices after the function's first failure on a
+        record.
         """
         return self._refuses_expired or (
             self._rejects and (self._has_failed or records.is_judged_first)
@@ -102,9 +103,9 @@ class FunctionRows:
     def is_to_judge(self, error: Exception) -> bool:
         """Returns True if a slice that failed must be folded again and judged before any commit.
 
-        This is so if `error`, the error of the slice, is the first failure of the function on
-        records, and such records are rejected. From then on, all slices are judged before any
-        commit.
+        The slice must be folded again if `error`, which ended the fold, is the function's first
+        failure on records, and such records are rejected. After this call has returned True, all
+        later slices are judged before any commit.
         """
         if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
             return False
@@ -116,7 +117,7 @@ class FunctionRows:
     ) -> Mapping[str, ContributedRows]:
         """Rejects records of a slice, and returns the function's rows for the other records.
 
-        The rows are by table.
+        The rows are mapped by table name.
 
         Records that contribute to expired rows are rejected. Unless `on_error="stop"` is declared,
         records on which the function fails are also rejected. Raises TooManyFail if so many records
@@ -157,7 +158,7 @@ class FunctionRows:
         return self._pipeline.on_error is OnError.REJECT
 
     def _whole(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Runs the function on the slice, and returns its rows by table.
+        """Runs the function on the slice, and returns the function's rows by table.
 
         If rows expire, the result also contains the expired rows, under the name EXPIRED. Returns
         an empty mapping if the slice has no input for the function.
@@ -173,9 +174,10 @@ class FunctionRows:
         return records.apply(self, spark) if fed else {}
 
     def _computed(self, records: SliceRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Returns the same rows as `_whole`; rows that Spark computes are first written to files.
+        """Returns the same rows as `_whole`, after writing rows of Spark frames to files.
 
-        So the function has run on each record, and does not run again for the commits.
+        So when this call returns, the function has run on each record, and does not run again for
+        the commits.
         """
         return {
             name: own.kept_in(f"{self._computed_folder}/{name}")
@@ -188,9 +190,10 @@ class FunctionRows:
 
     @property
     def runs(self) -> int:
-        """Returns how many times the function was tried on a few records.
+        """Returns how many times the function was run in the search for failing records.
 
-        An increase shows that the slice makes progress.
+        An increase shows that the slice makes progress. Only runs without a Spark job are counted
+        (`Trial`).
         """
         return 0 if self._trial is None else self._trial.runs
 
@@ -199,7 +202,7 @@ class FunctionRows:
         delete_scratch(self._computed_folder)
 
     def frames(self, topics: Mapping[str, DataFrame], seen: CountsOf) -> dict[str, DataFrame]:
-        """Returns the function's frames for a large slice.
+        """Calls the function on the frames of a large slice, and returns a frame for each table.
 
         `topics` contains a frame per topic. `seen` contains the counts of the slice.
         """

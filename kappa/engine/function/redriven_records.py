@@ -1,11 +1,11 @@
 """The decision for each redriven record: the record is folded, or is a duplicate (law 7).
 
-kappa/records/redrive.py has the rules. The rejects table contains the results of earlier slices:
-the rejects, and a hidden row for each redriven record that was folded. Only rows with offsets
-before the slice are used. So a slice that is folded again after a crash gets the same result, even
-if the table contains later rows by then (law 1). A build from before the introduction of redriven
-records cannot store which records were redriven. Such a build folds redriven records like any other
-records.
+kappa/records/redrive.py contains the rules. The rejects table contains the results of earlier
+slices: the rejects, and a hidden row for each redriven record that was folded. Only rows with
+offsets before the slice are used. So if a slice is folded again after a crash, the decisions are
+the same, even if the table contains later rows by then (law 1). A build from before the
+introduction of redriven records cannot store which records were redriven. Such a build folds
+redriven records like any other records.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def settle_redriven(
 ) -> None:
     """Decides for each redriven record of a decoded slice whether it is folded or is a duplicate.
 
-    `files_now` returns the files of the rejects table. It is called only if the slice has redriven
-    records.
+    The decisions are passed to `records.settle`. `files_now` returns the files of the rejects
+    table, and is called only if the slice has redriven records.
     """
     if not remembers(rejects):
         return
@@ -91,7 +91,7 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the places in `named`, and all places that are reached from there by redrives.
+    """Returns the places in `named`, and all places that they reach through redrives.
 
     `rejected` maps the place of each reject to the offset of the record that the reject redrives.
     """
@@ -114,9 +114,11 @@ def _rejects_at(
     *,
     or_if: pc.Expression | None = None,
 ) -> dict[Position, int | None]:
-    """Reads the rejects at these places.
+    """Returns the rejects at `places`, and earlier rejects that meet the condition `or_if`.
 
-    Also reads the rejects before the slice that meet the condition `or_if`.
+    The place of each reject is mapped to the offset of the record that the reject redrives, or to
+    None. Rejects of this slice are found in `records`, and rejects of earlier slices in `files`.
+    The condition `or_if` is applied only to rejects of earlier slices.
     """
     found = records.rejected(places)
     for topic, partition in {(place.topic, place.partition) for place in places}:

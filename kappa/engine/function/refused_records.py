@@ -37,8 +37,9 @@ Refused = Mapping[tuple[str, int], pa.Table]
 def refused_of(places: pa.Table, reason: Reason, raw: pa.Table) -> Refused:
     """Returns the changed columns of records that become rejects, by topic and partition.
 
-    `places` has the columns REFUSED_COLUMNS, and each place once. `raw` contains the records as
-    they are in the log. If `raw` lacks a record, its reject has no key, value and headers.
+    `places` has the columns REFUSED_COLUMNS and contains each place once. `raw` contains the
+    records as they are in the log. If `raw` lacks a record, the record's reject has no key, value
+    and headers.
     """
     refused: dict[tuple[str, int], pa.Table] = {}
     for part in places.group_by(["topic", "partition"]).aggregate([]).to_pylist():
@@ -71,7 +72,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
 
 
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
-    """Returns the decoded records of a topic, with its refused records turned into rejects."""
+    """Returns the decoded records of a topic, with the topic's refused records as rejects."""
     for (name, partition), rows in refused.items():
         if name != topic:
             continue
@@ -96,7 +97,7 @@ def _of_part(rows: pa.Table, topic: str, partition: int) -> pa.Table:
 
 
 def _ranges(places: pa.Table) -> Iterator[Slice]:
-    """Yields small slices that together contain these places.
+    """Yields small slices that together contain all records at `places`.
 
     The places must be in the order of the log.
     """

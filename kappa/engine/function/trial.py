@@ -1,4 +1,4 @@
-"""A function's plan, run on a few rows at a time in the session's own JVM.
+"""The runs of a function's plan on a few rows at a time, in the session's own JVM.
 
 The search for failing records (failing_records.py) needs at least one run for each failing record,
 and a producer may send hundreds of thousands of such records. As a Spark job, a run takes tens of
@@ -35,7 +35,7 @@ class Tries(Protocol):
         ...
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Returns the failure of the function on a range of the rows, or None.
+        """Returns the failure of the function on a range of the rows, or None if it does not fail.
 
         Tables are computed one after the other. So if a record causes several errors, each call
         returns the same error.
@@ -79,7 +79,7 @@ class Trial:
     def __init__(
         self, spark: SparkSession, pipeline: Pipeline, function: Function, folder: str
     ) -> None:
-        """Plans the function, with inputs whose rows `put` replaces.
+        """Plans the function, with inputs whose rows `put` can replace.
 
         `folder` is a path or URL for the rows on which the function is tried.
         """

@@ -1,11 +1,12 @@
 """The process that folds the log into the tables of a build.
 
-A job holds the build's lock and has a JVM of its own. The only journal record that a job writes
-releases a hold on its own build. Read in this order:
+A job holds the build's lock and has a separate JVM. A job writes only one kind of journal record:
+the release of a hold on its build. Read the modules in this order:
 
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
-- splits.py: the records by which a slice is folded in parts, for example after two jobs died in it
+- splits.py: the records by which a slice is folded in parts, for example after two jobs died while
+  they folded the slice
 - job_run.py: the work on a leg, from loading the build's code to the last slice
 - bounded_legs.py: the catch-up, the base of a branch, and the alignment with a frontier of the live
   build

@@ -1,17 +1,18 @@
 """The bounded legs of a build: the catch-up, the base of a branch, and the alignment.
 
-The catch-up folds large slices until few offsets remain, which fit in a single batch. If the
-pipeline has a live build, no slice goes past the published frontier of the live build. The tail's
-process folds the remaining offsets, because the catch-up's process has a low priority and cannot
-raise it. The tail's process first folds the alignment, which ends exactly at a frontier of the live
-build, and then records the tail as a leg. A candidate whose tail was recorded before is aligned
-again by the same legs. If few offsets remain from the start, no JVM is started here at all.
+The catch-up folds large slices until the remaining offsets fit in a single micro-batch of the tail.
+If the pipeline has a live build, no slice goes past the published frontier of the live build. The
+tail's process folds the remaining offsets, because the catch-up's process has a low priority and
+cannot raise its priority. The tail's process first folds the alignment, which ends exactly at a
+frontier of the live build, and then records the tail as a leg. A candidate whose tail was recorded
+before is aligned again by the same legs. If few offsets remain at the start, the catch-up folds no
+slice.
 
 An alignment begins with a lease that pins a frontier of the live build. The slices up to this
 frontier are recorded as a leg and folded. Then the result is recorded as an alignment
-(kappa/state/alignment.py). The live job is not touched, and continues. If the candidate is past the
-live build in a partition, the candidate waits until the live build has caught up. If the lease has
-ended by then, a newer frontier becomes the aim.
+(kappa/state/alignment.py). Meanwhile the job of the live build continues unchanged. If the
+candidate is past the live build in a partition, the candidate waits until the live build has caught
+up. If the lease has ended before the alignment is recorded, a newer frontier becomes the aim.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _LOOKS = 20
 def live_beside(store: Store, birth: Birth) -> str | None:
     """Returns the build that serves the pipeline of the build `birth`.
 
-    Returns None if no build serves, or if the serving build has the tables of the build `birth`.
+    Returns None if no build serves, or if the served tables are the tables of the build `birth`.
     """
     _, record = Journal(store).last_served()
     build = (
@@ -96,9 +97,10 @@ class Aligner:
         lease_seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the alignments of the build.
+        """Stores the arguments, and opens the recorded alignments of the build.
 
-        `clock` returns seconds since 1970, as leases do.
+        A lease lasts `lease_seconds` seconds. `clock` returns seconds since 1970, the unit in which
+        a lease records its end.
         """
         self._store = store
         self._birth = birth
@@ -109,8 +111,8 @@ class Aligner:
     def live_frontier(self) -> tuple[Frontier, frozenset[str]] | None:
         """Returns the live build's newest frontier, and the topics that both builds read.
 
-        The candidate and the live build can be compared in these topics. Returns None if no build
-        with other tables is live, if the live build has no frontier, or if there is no such topic.
+        The candidate and the live build can be compared in these topics. Returns None if there is
+        no such topic, if the live build has no frontier, or if no other build's tables are served.
         """
         build = live_beside(self._store, self._birth)
         if build is None:
@@ -120,7 +122,7 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the newest frontier of the live build by a lease, and returns an aim with it.
+        """Pins the live build's newest frontier by a lease, and returns an aim at this frontier.
 
         Returns None if `live_frontier` returns None. Raises KappaError if no frontier could be
         pinned.
@@ -146,24 +148,24 @@ class Aligner:
         )
 
     def renew_lease(self, aim: Aim) -> bool:
-        """Renews the lease on the aim.
+        """Renews the lease that pins the aim's frontier.
 
-        Returns False if the aim's frontier may have been deleted already.
+        Returns False if the lease has ended; then the frontier may have been deleted already.
         """
         return ensure_renewed(
             self._store, aim.lease, now=self._clock(), seconds=self._lease_seconds
         )
 
     def aligned_with(self, aim: Aim) -> bool:
-        """Returns True if the alignment with this aim is recorded."""
+        """Returns True if the newest recorded alignment is the alignment with this aim."""
         last = self._alignments.last()
         return last is not None and last.lease == aim.lease
 
     def put_alignment(self, aim: Aim, candidate: Frontier) -> bool:
         """Records the alignment of a candidate that has reached the aim.
 
-        The lease then also pins the candidate's frontier. Returns False if the lease on the aim has
-        ended; then a new aim must be taken.
+        The aim's lease is renewed, and then also pins the candidate's frontier. Returns False if
+        the lease has ended; then the caller must take a new aim.
         """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:
@@ -186,7 +188,7 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Returns the candidate's offsets in partitions in which it is past the live build. Pure.
+    """Returns the candidate's offsets in the partitions in which it is past the live build. Pure.
 
     `done` contains the candidate's offsets, and `live` the offsets of the live build. Only
     partitions of `topics` are compared.
@@ -213,8 +215,8 @@ class CatchUp:
     ) -> None:
         """Stores the job, the aligner, and two callbacks.
 
-        `ensure_rejects_within_limit` raises Broken if the build has rejected too much to be a
-        candidate. Its arguments are the build's frontier and the end of the leg. `watch` returns
+        `ensure_rejects_within_limit` raises Broken if the build has rejected too many records to be
+        a candidate. Its arguments are the build's frontier and the end of the leg. `watch` returns
         the stopwatch for a slice; its arguments are the slice and the number of slices in the leg.
         """
         self._job = job
@@ -228,12 +230,13 @@ class CatchUp:
     ) -> None:
         """Folds the catch-up until few offsets remain, or until the job is asked to stop.
 
-        Until the first slice is folded here, at most `engine.tail_records` offsets count as few,
-        because starting a JVM is not worth it for so few offsets. Once the JVM runs, the catch-up
-        continues until even fewer offsets remain, because the JVM is warm, and more offsets arrive
-        while the tail's process starts. `at_hand` returns the session for tiny slices. `is_warm`
-        means that this session is warm and is not the leg's own session; then a small first slice
-        costs almost nothing.
+        Before the first slice, at most `engine.tail_records` offsets count as few, because it is
+        not worth starting a JVM for so few offsets. After the first slice, at most
+        `engine.driver_rows // 2` offsets count as few, if that is less: the JVM is warm by then,
+        and more offsets arrive while the tail's process starts. `at_hand` returns the session for
+        slices of at most this smaller number of offsets. `is_warm` is True if the session of
+        `at_hand` is warm and is not the leg's own session; then a small first slice costs almost
+        nothing.
         """
         engine = self._job.engine
         tiny = min(engine.driver_rows // 2, engine.tail_records)
@@ -246,9 +249,9 @@ class CatchUp:
             little = tiny
 
     def run_to_base(self) -> None:
-        """Folds exactly up to the offsets at which the branch's own code begins.
+        """Folds a branch's records up to the offsets at which the branch's own code begins.
 
-        Returns early if the job is asked to stop.
+        Returns earlier if the job is asked to stop.
         """
         job, end, slice_records = self._job, self._job.birth.begins, self._job.engine.slice_records
         while not job.stop.is_set() and (
@@ -272,7 +275,7 @@ class CatchUp:
         """Aligns the build with the live build, if there is a live build.
 
         Returns the recorded leg of the build's tail. With `again`, the tail was recorded before,
-        and the build is aligned once more before the tail continues. Returns None if the job was
+        and the build is aligned once more before the tail continues. Returns None if the job is
         asked to stop.
         """
         while not self._job.stop.is_set():
@@ -305,9 +308,9 @@ class CatchUp:
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the last recorded leg if the build has not reached its end yet, otherwise None.
+        """Returns the newest recorded leg if the build has not reached its end, otherwise None.
 
-        A tail has no end, so a tail is always returned.
+        A tail is always returned, because a tail has no end.
         """
         last = self._legs.last()
         done = self._job.publisher.newest.offsets
@@ -318,10 +321,10 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Returns the offsets up to which bounded slices may go now.
+        """Returns the offsets at which the next bounded leg ends at the latest.
 
         In the topics `comparable`, these are `live`, the offsets that the live build has published.
-        In the other topics, these are the end of the log. No offset is before the offsets that the
+        In the other topics, these are the ends of the log. No offset is before the offsets that the
         build has already folded.
         """
         done = self._job.publisher.newest.offsets
@@ -339,8 +342,9 @@ class CatchUp:
         """Records the next leg of large slices, and returns the leg.
 
         Returns None if at most `small` offsets remain. If the leg is long, the first slice of the
-        build has about `first` offsets. If the JVM is not warm (`is_warm`), such a slice takes as
-        long as a million offsets, so only a very long leg begins with such a slice.
+        build has about `first` offsets, so that the first frontier is published soon. If the JVM is
+        not warm (`is_warm`), folding this small slice takes as long as folding a million offsets
+        later, so only a leg of at least 10 million offsets begins with it.
         """
         done = self._job.publisher.newest.offsets
         found = self._aligner.live_frontier()
@@ -370,9 +374,9 @@ class CatchUp:
         )
 
     def _slice_size(self, end: Offsets, distance: int) -> int:
-        """Returns the maximum number of offsets per slice.
+        """Returns the maximum number of offsets per slice, for a leg of `distance` offsets.
 
-        `distance` is the number of offsets of the leg, and `end` is its end.
+        `end` is the end of the leg.
         """
         engine = self._job.engine
         at_most = slice_size(distance, engine.slice_records)
@@ -381,9 +385,12 @@ class CatchUp:
         )
 
     def _next_leg(self) -> Leg | None:
-        """Records the next leg, and returns the leg.
+        """Records the next leg of the build, and returns the leg.
 
-        Returns None if the job was asked to stop meanwhile.
+        If the last leg was an alignment and its result can be recorded, the next leg is the tail.
+        Otherwise, the next leg is a catch-up if many offsets remain. If few offsets remain, the
+        next leg is an alignment, or the tail if there is no live build. Returns None if the job was
+        asked to stop meanwhile.
         """
         last = self._legs.last()
         if (

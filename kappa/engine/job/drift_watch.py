@@ -1,10 +1,10 @@
 """The search for drift in samples of small slices, and in the counts of all slices.
 
-At most 20 records per topic and minute, the first records of small slices, are searched for fields
-that the topic does not declare. Nested fields are not searched. Rejects are found by decoding: the
-first reject of each reason is stored as an example. Once a minute, the share of rejects in the last
-minute is compared with the share in all records before. For large slices, which Spark decodes, only
-the counts are used.
+Of each topic, at most 20 records per minute are searched for fields that the topic does not
+declare. These records are the first records of small slices. Nested fields are not searched.
+Rejects are found by decoding: the first reject of each reason is stored as an example. Once a
+minute, the share of rejects among the records of the last minute is compared with the share among
+all earlier records. For large slices, which Spark decodes, only the counts are used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A function that reads the field names of an event, and the names that the topic declares."""
+    """The function that reads an event's fields, and the field names that the topic declares.
+
+    The names that the topic's columns had earlier are among the declared names.
+    """
 
     fields: Callable[[bytes], Mapping[str, object]]
     declared: frozenset[str]
@@ -60,13 +63,16 @@ class _Reader:
 
 @dataclass
 class _Sampling:
-    """The number of records of a topic that may be sampled, as of the time `at`."""
+    """The limit on the samples of a topic: at the time `at`, `room` records may be sampled.
+
+    The number grows by 20 per minute, up to 20.
+    """
 
     at: float
     room: float = _SAMPLED_RECORDS
 
     def room_at(self, now: float) -> int:
-        """Returns the number of records that may be sampled at the time `now`."""
+        """Updates the limit to the time `now`. Returns how many records may be sampled."""
         grown = (now - self.at) * _SAMPLED_RECORDS / _EVERY_SECONDS
         self.at, self.room = now, min(_SAMPLED_RECORDS, self.room + grown)
         return int(self.room)
@@ -87,9 +93,10 @@ class DriftWatch:
     ) -> None:
         """Reads the drift that earlier jobs of the build have found.
 
-        `serving` is the drift of the build that serves the pipeline; such drift is not reported as
-        new. With `only_known`, no other drift is reported: a candidate that replays reads old
-        records, and its rejects are compared when it is verified.
+        `serving` is the drift of the build that serves the pipeline. If this build has the same
+        drift, the existing record is stored, so the drift is not reported as new. With
+        `only_known`, no other drift is reported: a candidate that replays reads old records, and
+        the verification compares the rejects of the two builds.
         """
         self._store = store
         self._build = build
@@ -112,7 +119,7 @@ class DriftWatch:
     def sample(self, topic: str, raw: pa.Table) -> None:
         """Searches the first raw records of a topic for undeclared fields.
 
-        The number of records is limited per minute.
+        At most 20 records per minute are searched.
         """
         at, reader = self._clock(), self._readers.get(topic)
         sampling = self._samplings.setdefault(topic, _Sampling(at))
@@ -142,9 +149,9 @@ class DriftWatch:
     ) -> None:
         """Searches the counts and rejects of a folded slice for drift, and records new drift.
 
-        `examples` returns a reject for each topic and reason if rejects are in this process. It is
-        called only if the slice has rejects. `before` contains the counts of the records of all
-        earlier slices.
+        `examples` returns a reject for each combination of topic, reason and field, or no rejects
+        if the decoded records are not in this process. `examples` is called only if the slice has
+        rejects. `before` contains the counts of the records of all earlier slices.
         """
         at, found = self._clock(), list[Drift]()
         rejected = any(each.rejected for parts in counts.values() for each in parts.values())
@@ -193,7 +200,11 @@ class DriftWatch:
 
 
 def _jumps(window: _Window) -> bool:
-    """Returns True if the share of rejects in a window is far above the share before the window."""
+    """Returns True if the share of rejects in a window is far above the share before the window.
+
+    This means that the share is at least 1 % and at least five times the share before, with at
+    least 10 rejects in the window and 100 records before.
+    """
     read, rejected = window.before
     if read < _LEAST_BEFORE or window.rejected < _LEAST_REJECTS:
         return False

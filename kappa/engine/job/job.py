@@ -5,16 +5,19 @@
 
 The exit code is 0 if the job was asked to stop (SIGTERM), or if the job reached the end of a
 catch-up or of a branch's base. The base is folded by the code of the build that the branch begins
-with. An `alignment` continues with the tail in the same process. A short catch-up does the same,
-since it takes less time than starting another JVM and other Spark workers. A longer catch-up runs
-with the niceness NICE (0 to 19), so that other processes come first. Any other end is an error,
-which is printed to stderr. If a restart would not help (a law is broken, or the user made a
-mistake), the error is also written to the build's `stopped.json`. After any other error the
-supervisor starts the job again.
+with. After an `alignment`, the same process continues with the tail. After a short catch-up, the
+same process also continues with the tail, since the catch-up takes less time than starting another
+JVM and other Spark workers. A longer catch-up runs with the niceness NICE (0 to 19), so that other
+processes come first.
 
-This file has few imports. The program reads arguments and settings, takes the build's lock and
-estimates how many offsets it must fold. Then it starts Spark's JVM, which takes two seconds to
-boot. Meanwhile the program imports the module that does the work: engine/job/job_run.py.
+Any other end of the process is an error, which is printed to stderr. If a restart would not help (a
+law is broken, or the user made a mistake), the error is also written to the build's `stopped.json`.
+After any other error the supervisor starts the job again.
+
+This module has few imports, so that the program starts soon. The program reads arguments and
+settings, takes the build's lock and estimates how many offsets it must fold. Then it starts Spark's
+JVM, which takes two seconds to boot. Meanwhile the program imports the module that does the work:
+engine/job/job_run.py.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ def run(
     """Runs a leg of a build under the build's lock.
 
     If `stop` is set, the leg ends after the current slice. A leg that may take long runs with the
-    niceness `nice`. Raises Conflict if another process holds the lock.
+    niceness `nice`. Raises Conflict if another process holds the lock. If Broken or UsageError is
+    raised, the error is first recorded as the reason why the build has stopped.
     """
     store = open_store(settings)
     open_registry(settings, store)
@@ -96,7 +100,11 @@ def run(
 def _left_to_fold(
     store: Store, settings: Settings, bootstrap_servers: str, build: str, kind: LegKind
 ) -> int:
-    """Estimates the number of offsets of a bounded leg, before tables and sessions are opened."""
+    """Estimates the number of offsets that a bounded leg must fold.
+
+    The estimate needs no tables and no Spark session. Returns 0 if the ends of the topics cannot be
+    read; the leg itself then reports the error.
+    """
     # A tail, whose session begins at once, does not wait for these imports.
     from kappa.kafka.client import Log  # noqa: PLC0415
     from kappa.state.frontier import Frontiers  # noqa: PLC0415
@@ -117,7 +125,7 @@ def _left_to_fold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, and returns the exit code."""
+    """Runs the program that `arguments` name, and returns the exit code of the guard."""
     stop = set_by_sigterm()
 
     def work(given: argparse.Namespace) -> ExitCode:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The objects of a build's job that its legs share.
+    """The objects of a build's job that all of the build's legs use.
 
     `session` returns the leg's Spark session. If `stop` is set, the job ends after the current
     slice.
@@ -70,7 +70,7 @@ class Job:
 
 
 class Legwork:
-    """The work of a build's job on a leg."""
+    """The part of a job that folds one leg of a build, after the start of Spark's JVM."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Legwork:
     ) -> None:
         """Stores the objects that job.py has created.
 
-        `nice` is the niceness of bounded legs.
+        `nice` is the niceness of the bounded legs before the build's first tail.
         """
         self._nice = nice
         self._store = store
@@ -228,7 +228,7 @@ class Legwork:
         return self._prepared_session(self._leg_session())
 
     def _at_hand(self) -> SparkSession:
-        """Returns a session for the first few records of a long catch-up."""
+        """Returns a session for small slices at the beginning of a long catch-up."""
         return self._prepared_session(self._leg_session.at_hand())
 
     def _prepared_session(self, spark: SparkSession) -> SparkSession:

@@ -36,8 +36,8 @@ _NO_BOUNDS: BoundsOf = {}
 class LegKind(StrEnum):
     """The kind of a leg.
 
-    A `base` brings a branch to the offsets at which the branch's own code begins. The records up to
-    there are folded by the code of the build that the branch begins with.
+    A `base` brings a branch to the offsets at which the branch's own code begins. The records
+    before these offsets are folded by the code of the build that the branch begins with.
     """
 
     BASE = "base"
@@ -72,7 +72,7 @@ class Leg(Struct, frozen=True):
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
         """Yields the planned slices after the offsets `committed`.
 
-        If these offsets are within a slice, the first slice is the rest of that slice.
+        If these offsets are within a slice, the first result is the remaining part of that slice.
         """
         start = self.start
         for number, end in enumerate(self.ends):
@@ -170,13 +170,13 @@ def catch_up(
     slice_records: int = 0,
     first: int = 0,
 ) -> Leg:
-    """Plans a bounded leg from `start` to `end`.
+    """Plans a bounded leg from `start` to `end`. Pure.
 
     Slices have about `at_most` offsets. All records before the offsets `archived` are in an
-    archive; the slices up to there have about `slice_records` offsets. `bounds` contains the ends
-    of the archive's files. A slice ends at such an end if one is near, since whole files need no
-    filter. If `first` is given and the leg is long, its first slice has about `first` offsets, so
-    that people soon see that the code works. Pure.
+    archive; the slices of these records have about `slice_records` offsets. `bounds` contains the
+    offsets at which files of the archive begin. A slice ends at such an offset if one is near,
+    since whole files need no filter. If `first` is given and the leg is long, the leg's first slice
+    has about `first` offsets, so that people soon see that the code works.
     """
     distance = end.distance(start)
     is_long = first > 0 and distance >= _LONG_STEPS * first
@@ -198,7 +198,7 @@ def catch_up(
 
 
 def alignment(number: int, start: Offsets, end: Offsets, aim: Aim, *, at_most: int) -> Leg:
-    """Plans a bounded leg that ends exactly at its aim. Pure."""
+    """Plans the bounded leg of an alignment, which ends exactly at the offsets `end`. Pure."""
     return Leg(
         number,
         LegKind.ALIGNMENT,

@@ -25,12 +25,12 @@ def next_mark(
     """Returns the mark of the slice `piece`.
 
     The mark's tallies are the sums of the counts in `seen` and the tallies of the frontier `last`.
-    `witnesses` contains the last records that were found in this slice.
+    `witnesses` contains the witnesses of the last records in this slice.
 
-    An offset without a record is counted as absent: its record was compacted away or aborted, or it
-    is a transaction marker. So the tally equals the distance (I6). Raises Broken if a partition has
-    more records than offsets. Raises Broken if the log's clock would go back, since the clock
-    decides which rows have expired.
+    An offset without a record is counted as absent: its record was removed by compaction or belongs
+    to an aborted transaction, or the offset belongs to a transaction marker. So the tally equals
+    the distance (I6). Raises Broken if a partition has more records than offsets. Raises Broken if
+    the log's clock would go back, since the clock decides which rows have expired.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}
@@ -73,7 +73,8 @@ def next_mark(
 def _ensure_clock_rises(birth: Birth, before: LogTimes, after: LogTimes) -> None:
     """Raises Broken if the log's clock would go back, so that expired rows could be changed again.
 
-    Only the first record of a partition that was added to the topic can have so early a time.
+    The clock can go back only if a partition was added to a topic, and the partition's first record
+    has an early time.
     """
     clock, now = log_clock(birth, before), log_clock(birth, after)
     if clock is None or now is None or now >= clock or not any(t.expiry for t in birth.tables):

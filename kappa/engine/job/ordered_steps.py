@@ -28,7 +28,7 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """The failure of steps on records of a slice, after which the slice is folded again.
+    """The failure of steps on records of a slice. The slice must be folded again.
 
     `failed` contains the records on which steps fail. `noted` contains records that are folded but
     also get a row in the rejects table (`StepLoop`); None means that these records are not known
@@ -81,15 +81,15 @@ class OrderedSteps:
         noted: Sequence[FailedStep] | None = None,
         one_by_one: bool = False,
     ) -> Mapping[str, ContributedRows]:
-        """Applies the steps to rows of the function, and returns the resulting rows of all tables.
+        """Applies the ordered steps to rows of the function, and returns the rows of all tables.
 
-        The results of a step replace the rows that the step got. The steps begin with the states
-        before the slice. `clocks` contains the log times at the slice's end. With `one_by_one`, a
-        batch has a single row.
+        The rows that a step returns replace the rows that were passed to the step. The steps begin
+        with the states before the slice. `clocks` contains the log times at the slice's end. With
+        `one_by_one`, a step over batches gets batches of one row.
 
-        Raises StepFails, for all steps together, if steps fail on records that must become rejects,
-        or if records are to be noted and `noted` is None. Raises Broken if the records to be noted
-        differ from `noted`.
+        Raises one StepFails for all steps if steps fail on records that must become rejects, or if
+        records are to be noted and `noted` is None. Raises Broken if the records to be noted differ
+        from `noted`.
         """
 
         def fold(judging: Judging) -> Stepped:
@@ -149,7 +149,7 @@ class OrderedSteps:
 
 @dataclass(frozen=True, slots=True)
 class TableSteps:
-    """The step of one table for the rows of one slice, in this process or in Spark."""
+    """The ordered step of one table, applied to the rows of one slice."""
 
     steps: OrderedSteps
     fold: OrderedFold
@@ -162,7 +162,7 @@ class TableSteps:
     def here(self, rows: pa.Table) -> Stepped:
         """Folds rows in this process, or on Spark workers if the slice wakes very many keys.
 
-        Raises Broken, with the user's line, if the step raises an error.
+        Raises Broken, with the line of the user's code, if the step raises an error.
         """
         fold, columns = self.fold, self.fold.table.columns
         due: pa.Table | None = None
@@ -200,11 +200,11 @@ class TableSteps:
 
 
 def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
-    """Returns rows of the rejects table for records that are folded nevertheless.
+    """Returns the rows of the rejects table for records that are noted, although they are folded.
 
-    If a step failed when it was woken, the row has the place of the key's last record, and the time
-    for which the step asked. If readers do not see a state because the key is in several
-    partitions, the row has the place of the state's first record.
+    If a step failed when it was woken, the row contains the place of the key's last record, and the
+    time for which the step asked. If readers do not see a state because the key is in several
+    partitions, the row contains the place of the state's first record.
     """
     columns = dict(rejects.columns)
     rows = [
@@ -224,13 +224,14 @@ def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
 def judged_records(
     fold: Callable[[Judging], Stepped],
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
-    """Returns the records that must be rejected because steps fail on them, and the noted records.
+    """Returns the records to reject because steps fail on them, and the records to note.
 
     A record is rejected if a step fails on this record after all earlier records that are not
-    rejected. Usually a record reaches a single key. Then the first try finds all failing records,
-    and the second try confirms the result. If a record reaches several keys, each try decides at
-    least one more record correctly, in the order of the log. If this takes too many tries, only the
-    records that are certain are returned, and None instead of the noted records.
+    rejected. Each try calls `fold` without the records that failed in the previous try. Usually a
+    record reaches a single key. Then the first try finds all failing records, and the second try
+    confirms the result. If a record reaches several keys, each try decides at least one more record
+    correctly, in the order of the log. If ten tries do not settle all records, only the records
+    that certainly fail are returned, with None instead of the records to note.
     """
     before: frozenset[tuple[Any, ...]] = frozenset()
     failed: dict[tuple[Any, ...], FailedStep] = {}

@@ -1,7 +1,8 @@
-"""The counts of a build's rejects, and the check that a candidate has not too many rejects.
+"""The counts of a build's rejects, and the check that a candidate does not have too many.
 
-A candidate with too many rejects is stopped. The job also counts the rejects, so they are read
-without a query engine. kappa/declare/reject_limit.py decides whether the rejects are too many.
+A candidate with too many rejects is stopped. The job itself counts the rejects, so this module
+reads them without a query engine. kappa/declare/reject_limit.py decides whether the rejects are too
+many.
 """
 
 from __future__ import annotations

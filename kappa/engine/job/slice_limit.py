@@ -44,8 +44,8 @@ class SliceLimit:
         """Stores the limit of `seconds`, and the callbacks.
 
         `where` is the place of the pipeline's function in the code, for the message. A slice makes
-        progress if a call of `signs` returns another value than the call before. `give_up` records
-        that the slice must be split. `end` ends this process.
+        progress if a call of `signs` returns another value than the previous call. `give_up`
+        records that the slice must be split. `end` ends this process.
         """
         self._seconds = seconds
         self._where = where
@@ -55,10 +55,10 @@ class SliceLimit:
 
     @contextmanager
     def over(self, piece: Slice) -> Iterator[None]:
-        """Ends the process if the block makes no progress for the time of the limit.
+        """Ends the process if the block makes no progress for longer than the limit.
 
-        The block folds the slice `piece`. If the process was ended, the next job folds the slice in
-        parts. Raises KappaError, with the name of the slice, if a function exceeded a worker's
+        The block folds the slice `piece`. After the process has ended, the next job folds the slice
+        in parts. Raises KappaError, with the name of the slice, if a function exceeded a worker's
         memory limit.
         """
         try:
@@ -84,8 +84,8 @@ class SliceLimit:
     def _watch(self, piece: Slice, done: threading.Event) -> None:
         """Measures the time since the last sign of progress, and ends the process at the limit.
 
-        If the machine slept, or did not run this thread, the slice did not run either. So the time
-        between two checks counts as at most two pauses.
+        If the machine slept, or did not run this thread, the fold of the slice did not run either.
+        So the time between two checks counts as at most two pauses.
         """
         pause = min(self._seconds / _LOOKS, _LONGEST_PAUSE_SECONDS)
         moved = threading.Event()

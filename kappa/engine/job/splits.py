@@ -29,7 +29,7 @@ _PARTS = 8
 
 
 class Begun(Struct, frozen=True):
-    """The slice, or part of a slice, that was begun last.
+    """The slice, or the part of a slice, that a job of the build has begun last.
 
     `times` is the number of consecutive jobs that have begun the slice. `given_up` means that the
     slice made no progress in the last of these jobs.
@@ -44,7 +44,8 @@ class Begun(Struct, frozen=True):
     def is_of(self, piece: Slice) -> bool:
         """Returns True if `piece` is the slice that was begun.
 
-        The slice of a tail may have grown since it was begun.
+        In a tail, `piece` may end later than the slice that was begun, because the log has grown
+        since.
         """
         return self.start.equals(piece.start) and piece.end.covers(self.end)
 
@@ -65,7 +66,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """The record of the last begun slice, and the record of the last split, of a build.
+    """The record of a build's last begun slice, and the record of the build's last split.
 
     Only the holder of the build's lock uses this class.
     """
@@ -82,8 +83,8 @@ class Splits:
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
         """Returns the parts in which a slice is folded, in order.
 
-        If the slice is not split, it is returned as its only part. If the next part was begun by
-        too many jobs or was given up, this call first splits that part.
+        A slice that is not split is returned as the only part. If too many jobs have begun the next
+        part, or a job has given it up, this call first splits that part.
         """
         parts = self._cut(piece)
         begun, first = self._begun, parts[0]
@@ -105,7 +106,7 @@ class Splits:
         return self._cut(piece)
 
     def begin(self, part: Slice) -> None:
-        """Records that a part is begun, and how many consecutive jobs have begun the part."""
+        """Records that a part is begun, and how many consecutive jobs have begun this part."""
         before = self._begun
         times = before.times + 1 if before is not None and before.is_of(part) else 1
         self._put_begun(Begun(part.start, part.end, times))

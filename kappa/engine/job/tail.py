@@ -86,7 +86,7 @@ class Tail:
     def run(self, kafka: KafkaAccess) -> None:
         """Folds micro-batches until the job is asked to stop.
 
-        Raises the error that ended the stream.
+        If the stream ends before that, raises the error that ended it.
         """
         job, at_most = self._job, self._job.engine.tail_records
         spark = job.session()
@@ -135,7 +135,7 @@ class Tail:
             raise reason
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
-        """Folds the micro-batch `batch`, and returns its slice and the seconds that the fold took.
+        """Folds the micro-batch `batch`. Returns its slice, and the fold's duration in seconds.
 
         Raises Stopping if the tail has ended. Any other error is stored as the reason why the
         stream ended.
@@ -175,8 +175,8 @@ class Tail:
     def _wait_for_more(self, end: Offsets, topics: Sequence[str]) -> None:
         """Waits until the log has records after `end`.
 
-        During the wait Spark plans nothing. Otherwise Spark would ask the broker a hundred times a
-        second, at the cost of a tenth of a core for Spark and a tenth for the broker.
+        During the wait Spark plans no micro-batch. Otherwise Spark would ask the broker a hundred
+        times a second, at the cost of a tenth of a core for Spark and a tenth for the broker.
         """
         asked, stop = time.monotonic(), self._job.stop
         while not stop.is_set():
@@ -196,10 +196,10 @@ class Tail:
                 return
 
     def _check_end(self) -> None:
-        """Raises LogCutError if the log has lost its end, and stores it as the tail's failure.
+        """Raises LogCutError if the log has lost its end, and stores the error as `_failure`.
 
-        Spark's stream does not check leader epochs. It would continue as soon as the log has grown
-        past the old end.
+        Spark's stream does not check leader epochs, so it would continue as soon as the log has
+        grown past the old end.
         """
         try:
             self._job.slices.guard.check_end(self._job.publisher.newest)
@@ -220,9 +220,9 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes a newer time up to which the build has read all deletions, if one is known.
+        """Publishes a newer time up to which the build has read all deletions, if it is known.
 
-        Without this, the time would not advance in a build that gets no new records.
+        Without this, the published time would stay the same in a build that gets no new records.
         """
         if self._job.publisher.is_held():
             return
@@ -257,7 +257,7 @@ class Tail:
 def _end_of(query: StreamingQuery) -> threading.Event:
     """Returns an event that is set after the stream has ended.
 
-    It would cost more to ask the stream repeatedly.
+    A thread waits for the stream's end, since it would cost more to ask the stream repeatedly.
     """
     ended = threading.Event()
 
@@ -277,10 +277,10 @@ def _waited_seconds(
     """Returns how many seconds a slice's newest record waited before the slice began.
 
     `newest` is the slice's frontier, and `folding` is the number of seconds since the slice began.
-    Returns None if the slice has no record, or if the newest record was written with a time long
-    ago. Also returns None if the record is older than `since`, the time at which the tail began:
-    such a record has waited for a replay or a stop, and its time would be displayed until new
-    records arrive.
+    Returns None if the slice has no record, or if the newest record's time is more than ten minutes
+    before the slice began: then the record was written with a time in the past. Also returns None
+    if the record is older than `since`, the time at which the tail began: such a record has waited
+    for a replay or a stop, and its waiting time would be displayed until new records arrive.
     """
     last = max(
         (
@@ -295,16 +295,16 @@ def _waited_seconds(
 
 
 class _Report:
-    """A reporter that logs the number of folded slices and offsets, and the mean time of each step.
+    """A reporter that logs how many slices and offsets were folded, and the mean time of each step.
 
-    The first line covers the first slice. After at least ten seconds, the next line covers all
-    slices since the line before.
+    The first line covers the first slice. Each further line is written at least ten seconds after
+    the line before, and covers all slices since that line.
     """
 
     def __init__(self, put_times: Callable[[StepTimes], None]) -> None:
         """Stores `put_times`, which is called with the mean times of a line's slices.
 
-        It is called only if a slice of the line has a known waiting time.
+        `put_times` is called only if the waiting time of at least one of these slices is known.
         """
         self._put_times = put_times
         self._waited: list[float] = []

@@ -1,9 +1,10 @@
 """A guard that checks the topics of a build.
 
-The guard checks that the topics have the same ids as at the build's birth, that they still have the
-records that the build has folded last and reads next (law 2), and that the build has missed no
-deletion. A compacted topic keeps a tombstone for a limited time only. So a build that was stopped
-for longer may have missed the deletion of a key (law 5).
+The guard checks that the topics have the same ids as at the build's birth. It checks that the
+topics still contain the last records that the build has folded, and the next records to read (law
+2). It also checks that the build has missed no deletion. A compacted topic keeps a tombstone for a
+limited time only, so a build that was stopped for longer may have missed the deletion of a key (law
+5).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """The checks of the topics of one build. See the module's docstring."""
+    """The checks of the topics of one build: their ids, their records, and missed deletions."""
 
     def __init__(
         self,
@@ -77,8 +78,8 @@ class TopicGuard:
     def check_kept(self, start: Offsets) -> None:
         """Raises Broken if records after `start` are lost.
 
-        A record is lost if neither the topic nor an archive has it: retention has deleted records
-        that the build would read next.
+        A record is lost if neither the topic nor an archive contains it any more: retention has
+        deleted records that the build would read next.
         """
         lost = self.lost_by_topics(start) and lost_ranges(
             start, one_log(self._beginning(), self._archives.marks())
@@ -102,11 +103,11 @@ class TopicGuard:
             raise log_cut(self._birth, last.offsets, lost)
 
     def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
-        """Checks the log's end if the leader has changed, and returns the witnesses `found`.
+        """Checks the log's end if a partition has a new leader, and returns the witnesses `found`.
 
         `found` contains the witnesses in the slice after the frontier `last`. Raises LogCutError if
         the log has lost its end. The log is read for this check only if the slice has records of
-        another leader, since a log loses its end only when the leader changes.
+        another leader, since a partition loses its end only when its leader changes.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)
@@ -125,12 +126,12 @@ class TopicGuard:
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
         """Returns a text for each partition that has lost offsets after `start`.
 
-        The offsets may be in an archive or not.
+        Offsets that an archive still contains are also included.
         """
         return lost_ranges(start, self._beginning())
 
     def wants_archive(self, start: Offsets) -> bool:
-        """Returns True if only archives have the next records after `start`.
+        """Returns True if the next records after `start` are only in archives.
 
         A tail cannot read these records.
         """
@@ -139,8 +140,8 @@ class TopicGuard:
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
         """Raises Broken if the build may have missed deletions in a compacted topic (law 5).
 
-        This happens if the build was stopped for too long, or reads too slowly. If a topic has
-        nothing left to read, no deletion in it was missed.
+        The build may have missed deletions if it was stopped for too long, or if it reads too
+        slowly. If the build has read all records of a topic, no deletion in this topic was missed.
         """
         if last is None:
             return
@@ -159,20 +160,20 @@ class TopicGuard:
                 )
 
     def check_still_heard(self, last: Frontier, now: datetime) -> None:
-        """Calls `check_heard` before a micro-batch of a tail, unless the last heard time is recent.
+        """Calls `check_heard` before a micro-batch, unless all deletions were read until recently.
 
-        The broker may have delayed the micro-batch. No request is sent to the broker if all
-        deletions were read up to a recent time.
+        The broker may have delayed the micro-batch. If the build had read all deletions at a recent
+        time, no request is sent to the broker.
         """
         behind = (now - parse_moment(last.heard_time)).total_seconds()
         if self._compacted and behind >= 2 * self._heard_seconds:
             self.check_heard(last, now)
 
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
-        """Returns a time up to which all records of the compacted topics are read.
+        """Returns a time up to which the build has read all records of its compacted topics.
 
         The offsets `read` cover all records that were in these topics at that time. Returns None if
-        no time after the time of the frontier `last` is known.
+        no later time is known than the time in the frontier `last`.
         """
         heard: str | None = None
         if (
@@ -194,7 +195,7 @@ class TopicGuard:
 
 
 def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCutError:
-    """Returns the error for a log that has lost its end.
+    """Returns the error for a build whose log has lost its end.
 
     The build has folded the log up to `end`. `lost` contains the lost ends.
     """

@@ -1,12 +1,13 @@
 """The records of a slice, read from the archives of the slice's topics.
 
-The archive's files are used instead of decoded files, and are linked into the slice's folder. So a
-file that the archive deletes remains until the slice is folded, and no lease is needed. An archive
-is a decoded copy of the log, so the files give the same rows as decoding the log. This is true only
-if the build and the archive have the same log time at the slice's start. The log time may differ if
-the build has another origin; then the build reads the log instead. engine/archive/archiver.py
-writes the files. If all records of a file are valid, which is usual, the file's statistics give the
-counts of its records.
+The archive's files are linked into the slice's folder, and are used there instead of files that
+Spark workers would decode from the log. So if the archive deletes a file, the link remains until
+the slice is folded, and no lease is needed. An archive is a decoded copy of the log, so its files
+contain the same rows as the decoded log. This is true only if the build and the archive have the
+same log time at the slice's start. The log time may differ if the build has another origin; then
+the build reads the log instead. engine/archive/archiver.py writes the files. If all records of a
+file are valid, which is usual, the counts of the file's records are computed from the file's
+statistics.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRange:
-    """The part of a partition's range that an archive has: the offsets up to `end`.
+    """The part of a partition's range that an archive contains: the offsets up to `end`.
 
     `seen` contains the counts of the records in this part, or None if there are no records.
-    `is_whole` means that the files have no record outside the range.
+    `is_whole` means that the files contain no record outside the range.
     """
 
     end: int
@@ -90,7 +91,7 @@ def archive_fingerprint(topic: Topic) -> str:
 
 
 class Archives:
-    """The archives that contain the records of a build's topics as the build decodes them.
+    """The archives of a build's topics, in the form in which the build decodes the topics.
 
     An archive is used only if its topic has the same id as the build's topic.
     """
@@ -102,10 +103,10 @@ class Archives:
         topic_ids: Mapping[str, str],
         log: LogEnds | None = None,
     ) -> None:
-        """Selects the archives of a build's retained topics without identities.
+        """Selects the archives of the retained topics that declare no identity.
 
-        `topic_ids` contains the topics' ids at the build's birth. With a `log`, an archive is not
-        used for a slice if its topic has lost its end.
+        `topic_ids` contains the topics' ids at the build's birth. If `log` is given and a topic's
+        log has lost its end, the topic's archive is not used for a slice.
         """
         self._store = store
         self._log = log
@@ -148,11 +149,12 @@ class Archives:
     def take(
         self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
     ) -> dict[int, ArchivedRange]:
-        """Links the files that contain the beginnings of these ranges into the folder `into`.
+        """Links the archive's files with the beginnings of `ranges` into the folder `into`.
 
-        The links are numbered from 0. The files may also contain records outside the ranges.
-        Returns the part of each range that the archive has. A partition is left out if the archive
-        lacks it, or if the log time at its start differs.
+        The names of the links are numbers from 0. The files may also contain records outside the
+        ranges. Returns, by partition, the part of each range that the archive contains. A partition
+        is left out if the archive does not contain the start of its range, or if the archive's log
+        time at this start differs from `clock`.
         """
         path = self._paths.get(topic.name)
         if path is None or not ranges:
@@ -217,11 +219,11 @@ class Archives:
         return None if found is None else found[1]
 
     def _looked(self, topic: str, look: Callable[[], _Answer]) -> _Answer | None:
-        """Returns the result of `look`, which reads an archive.
+        """Returns the result of `look`, which reads the archive of a topic.
 
         Repeats the call after an error, since the archiver may have deleted a file meanwhile.
-        Returns None if the archive cannot be read: an archive is only a copy, and reading the topic
-        itself shows whether data are lost.
+        Returns None if the archive cannot be read. An archive is only a copy, so the topic is read
+        instead, which shows whether data are lost.
         """
         for _ in range(_LOOKS - 1):
             try:
@@ -242,7 +244,7 @@ class Archives:
 
 
 def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
-    """Yields the blocks with records of the given ranges, and the last block before each range.
+    """Yields the blocks that contain records in the given ranges, and the block before each range.
 
     The block before a range contains the log time at the start of the range.
     """
@@ -264,7 +266,7 @@ _COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time
 
 
 def counts_of(block: Block, start: int, end: int) -> Counts | None:
-    """Returns the counts of a block's records in `[start, end)`, or None without records."""
+    """Returns the counts of a block's records in `[start, end)`, or None if there are none."""
     seen = _by_statistics(block) if start <= block.least and block.greatest < end else None
     return seen or counts_in(rows_of(block, _COLUMNS, start, end)).get(block.partition)
 
@@ -320,7 +322,10 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows with offsets in `[start, end)`. Other row groups are not read."""
+    """Reads a block's rows with offsets in `[start, end)`.
+
+    Row groups that contain no such row are not read.
+    """
     return pq.read_table(
         arrow_source(block.path),
         columns=columns,

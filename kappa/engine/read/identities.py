@@ -1,17 +1,18 @@
 """The identities that a build remembers at the beginning of a slice (law 6).
 
-A memory contains the identities of one partition. It does not depend on the process that folds the
-slice, or on the time at which the slice is folded. As long as each slice follows the last slice in
-this process, decoding updates the memories. In all other cases the memories are built again: after
-the start of a job, after an interrupted slice, and after a slice that Spark's tasks have folded.
-Then the log up to the slice is read and decoded again. Reading begins at the newest memory that was
-stored for an offset (decode/identity_file.py), or at the build's origin if no memory was stored. A
-memory is stored whenever the horizon has passed since the last stored memory, by log time or by
-wall time. So about one horizon of the log is read again. In a partition without new records nothing
-is read again, since retention may have emptied the partition.
+A memory contains the identities of one partition. The content of a memory does not depend on the
+process that folds the slice, or on the time at which the slice is folded. As long as each slice
+follows the last slice in this process, decoding updates the memories. In all other cases the
+memories are built again: after the start of a job, after an interrupted slice, and after a slice
+that Spark's tasks have folded. Then the log up to the slice is read and decoded again. Reading
+begins at the newest memory that was stored for an offset (decode/identity_file.py), or at the
+build's origin if no memory was stored. A memory is stored whenever the horizon has passed since the
+last stored memory, by log time or by wall time. So about one horizon of the log is read again. In a
+partition without new records nothing is read again, since retention may have emptied the partition.
 
-It would be wrong to read just the horizon before the slice: which identities are accepted there
-depends on the identities accepted before, and so on.
+It would be wrong to begin with an empty memory one horizon before the slice. The records that are
+accepted there depend on identities that were accepted before, and these depend on still earlier
+identities.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ _LOOK_SECONDS = 1.0
 
 
 class Readable(Protocol):
-    """The method of a source that is needed to read the log again."""
+    """A source of raw records, with the one method that is needed to read the log again."""
 
     def read_records(self, piece: Slice) -> pa.Table: ...  # noqa: D102  # as in LogSource
 
 
 class Identities:
-    """The memories of a build per topic and partition, for topics that declare an identity."""
+    """The memories of identities of a build, per topic and partition.
+
+    Only topics that declare an identity have memories.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,11 @@ class Identities:
         return self._memories
 
     def folders(self, start: Offsets, source: Readable) -> Mapping[str, str]:
-        """Returns the folders of memories, by topic, for a slice at `start` that Spark decodes."""
+        """Returns the folder of stored memories of each topic, for a slice that Spark decodes.
+
+        The slice begins at `start`. Memories for the offsets `start` that are not stored yet are
+        built and stored first.
+        """
         folders = {name: self._folder_of(name) for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
             if offset > self._origin.at(name, partition) and offset not in memory_offsets(
@@ -105,9 +113,9 @@ class Identities:
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Records that the memories are at the end of a slice, and stores the due memories.
+        """Records that the memories now include the slice of `mark`, and stores the due memories.
 
-        `mark` is the slice's mark. The slice is decoded, but not committed yet.
+        The slice is decoded, but not committed yet.
         """
         if not self._topics:
             return

@@ -53,7 +53,7 @@ class KafkaAccess:
 class LogSource:
     """A reader of the records of slices, in this process or in Spark's tasks.
 
-    A slice has exactly the records between its bounds.
+    Exactly the records between the bounds of a slice are read.
     """
 
     def __init__(self, kafka: KafkaAccess, log: Log) -> None:
@@ -64,9 +64,9 @@ class LogSource:
         self._last: dict[tuple[str, int], Witness] = {}
 
     def read_records(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of all topics of a small slice.
+        """Reads the raw records of all topics of a small slice, without a Spark job.
 
-        This needs no Spark job, which would take longer than reading the records.
+        Running a Spark job would take longer than reading the records.
         """
         last: dict[tuple[str, int], Record] = {}
         table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
@@ -76,8 +76,8 @@ class LogSource:
     def witnesses(self) -> Witnesses:
         """Returns a witness of the last record of each partition in the most recently read slice.
 
-        For a large slice, these witnesses are read before the slice itself. So if the log still has
-        the witnesses later, the slice was read from the same log.
+        For a large slice, these witnesses are read before the slice itself. So if the log still
+        contains the witnessed records later, the slice was read from the same log.
         """
         found: dict[str, dict[int, Witness]] = {}
         for (topic, partition), witness in self._last.items():
@@ -102,10 +102,10 @@ class LogSource:
         ]
 
     def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yields the raw records of a partition in batches, read in this process.
+        """Yields the raw records of a partition from `start` to before `end`, in batches.
 
-        The consumer is closed at the end of the range. If it were kept, it would also fetch later
-        records.
+        The records are read in this process. The consumer is closed at the end of the range, since
+        an open consumer would also fetch later records.
         """
         return _read_range(self._kafka, topic, partition, start, end)
 
@@ -123,7 +123,7 @@ class LogSource:
 
 
 def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
-    """Yields raw records, and puts the last record of each partition into `last`."""
+    """Yields raw records, and stores the last record of each partition in `last`."""
     for record in records:
         last[record.topic, record.partition] = record
         yield (
@@ -189,9 +189,11 @@ def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets,
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Checks that the JVM has the secrets that the options name, and allows the URL of the tokens.
+    """Checks the JVM's secrets against the options, and allows the JVM to request tokens.
 
-    Raises KappaError if the JVM was started with other secrets.
+    The JVM reads the secrets from its environment. Tokens are requested from the URL in the
+    options, if the options contain one. Raises KappaError if the JVM was started with other
+    secrets.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
     assert jvm is not None, "the session's JVM runs"
@@ -215,11 +217,11 @@ def _options(kafka: KafkaAccess) -> dict[str, str]:
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
-    """Returns the end of a batch, read from its file in the checkpoint.
+    """Returns the end of a batch, read from the batch's file in the checkpoint.
 
-    The file has a line for the version, a line for the settings, and a line per source. Raises
+    The file contains a line for the version, a line for the settings, and a line per source. Raises
     Damaged if the file is missing or has wrong content, and KappaError if the machine fails to read
-    it.
+    the file.
     """
     file = checkpoint / "offsets" / str(batch)
     try:

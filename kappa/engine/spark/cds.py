@@ -1,7 +1,7 @@
-"""A program and functions that find and make the missing class archives of an installation.
+"""Functions and a program that find and make the missing class archives of an installation.
 
-The program makes the missing archives one after the other. `kappa up` runs the program in the
-background.
+With a class archive, a JVM starts faster. `kappa up` runs this module as a program in the
+background; the program makes the missing archives one after the other.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def spark_archive(jars: Jars, java: str) -> ClassArchive:
 def _large_first(files: Iterable[Path]) -> list[Path]:
     """Sorts jars by size, the largest first.
 
-    Large jars contain the most classes, so they are searched first. In this order, making an
-    archive takes two thirds of the time.
+    Large jars contain the most classes, so the JVM should search the large jars first. In this
+    order, making an archive takes two thirds of the time.
     """
     return sorted(files, key=lambda file: (-file.stat().st_size, file.name))
 
@@ -63,12 +63,12 @@ def ensure_archives(jars: Jars) -> None:
 
 
 def archives_to_make(jars: Jars) -> list[ClassArchive]:
-    """Returns the archives that do not exist and that this user may write."""
+    """Returns the missing archives that this user has the right to write."""
     return [archive for archive in missing_archives(jars) if archive.can_be_made]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Makes the archives that do not exist, and returns the exit code."""
+    """Makes the missing archives that this user may write, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         wanted = load_settings(given.project, root=given.root).jars

@@ -1,6 +1,7 @@
-"""A run that records class lists: it loads the same classes as a real job, with few records.
+"""A program that records class lists while it loads the same classes as a real job.
 
-`make classes` starts this run after a change of the jars or of a job's work:
+The program folds few records. `make classes` starts this program after a change of the jars or of a
+job's work:
 
     python -m kappa.engine.spark.class_list_run
 """
@@ -34,7 +35,10 @@ _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partition
 
 
 def main() -> None:
-    """Starts a broker and a session, folds a few records like a job, and stops both."""
+    """Starts a broker and a session, folds a few records like a job, and stops both.
+
+    Then stores the class lists that the two JVMs have written.
+    """
     java = find_java()
     settings = load_settings(Path.cwd()).jars
     jars = ensure_jars(java, cache=settings.cache, repository=settings.repository)

@@ -84,7 +84,7 @@ class SparkCluster:
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
 
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
-        """Returns the Spark settings in which a session on the cluster differs from a local one.
+        """Returns the Spark settings that a session on the cluster does not share with a local one.
 
         Executors get the `jars` from the driver, so workers need no folder of jars. `worker_memory`
         is the memory per Python worker (`4g`).
@@ -117,7 +117,7 @@ class SparkCluster:
 
 
 def cluster_of(settings: Settings) -> SparkCluster | None:
-    """Returns the cluster of a project, or None if this machine folds everything."""
+    """Returns the cluster that a project configures, or None if it configures no cluster."""
     engine = settings.engine
     return SparkCluster(engine.master, engine.driver_host, engine.conf) if engine.master else None
 
@@ -170,8 +170,8 @@ def ensure_executor(
 ) -> None:
     """Waits until a session has an executor, or until the job is asked to stop.
 
-    A task that needs an executor must be running. Raises KappaError if the cluster provides no
-    executor within `patience_seconds`, or ends the application.
+    The caller must have started a task that needs an executor. Raises KappaError if the cluster
+    provides no executor within `patience_seconds`, or if the cluster ends the application.
     """
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  # PySpark does not list executors
     deadline = time.monotonic() + patience_seconds
@@ -198,7 +198,7 @@ def ensure_executor(
 def not_begun(error: Py4JJavaError) -> KappaError:
     """Translates Spark's refusal to start a session into a KappaError with a hint.
 
-    The session's JVM still runs.
+    Spark refuses a session, for example, if a setting is wrong. The session's JVM still runs.
     """
     cause = error.java_exception
     reason = str(cause.getMessage() or cause.toString()).removeprefix("requirement failed: ")

@@ -6,8 +6,8 @@ each node before its children; the nodes of an expression have the same order.
 A function must compute the contribution of each row from that row alone. Otherwise a replay in
 large slices would compute other rows than the tail in small slices (the law of slices). The plan
 shows the operations of a function, however the function is written. For each operation that a
-function may not use, this module has a hint that describes an alternative. Unknown operators are
-refused, too.
+function may not use, this module contains a hint that describes an alternative. Operators that this
+module does not know are refused, too.
 
 In plans without such operations, the module also finds the fields of the function's inputs from
 which each column of a frame is computed.
@@ -198,7 +198,7 @@ def not_row_local(plan: list[Any], given: Sequence[bool]) -> NotRowLocal | None:
 
 
 def changing(plan: list[Any]) -> tuple[str, ...]:
-    """Returns the expressions in a plan whose values change from run to run, by Spark's names."""
+    """Returns Spark's names of the expressions in a plan whose values change from run to run."""
     return tuple(
         sorted(
             {
@@ -232,9 +232,9 @@ class _OutputColumn:
 def frame_sources(plan: Sequence[Any]) -> Mapping[str, frozenset[Field]]:
     """Returns the sources of each column of a frame, by the name of the column.
 
-    The values of a column are computed from its sources. Fields that only select rows (`where`) are
-    not sources. Leaves are numbered in the order of the plan. Returns no columns if the plan has an
-    unknown operator.
+    A source is a field of a leaf of the plan, from which the values of the column are computed.
+    Fields that only select rows (`where`) are not sources. Leaves are numbered in the order of the
+    plan. Returns no columns if the plan contains an unknown operator.
     """
     try:
         found = _PlanOutputs(plan).outputs()
@@ -250,7 +250,7 @@ class _PlanOutputs:
         self._leaves = 0
 
     def outputs(self) -> list[_OutputColumn]:
-        """Returns the output columns of the next node of the plan, after reading its children."""
+        """Reads the plan's next node and its children. Returns the node's output columns."""
         node = next(self._nodes)
         if node["num-children"] == 0:
             leaf, self._leaves = self._leaves, self._leaves + 1

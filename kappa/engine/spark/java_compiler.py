@@ -1,4 +1,4 @@
-"""Kappa's Java sources, compiled in a session's JVM. The compiler is part of Spark."""
+"""Kappa's Java sources, compiled in a session's JVM by the compiler that Spark contains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _compilers: WeakKeyDictionary[Any, dict[Path, Any]] = WeakKeyDictionary()
 
 
 def compile_java(spark: SparkSession, source: Path) -> Any:
-    """Compiles a Java source once per JVM, and returns the compiler.
+    """Compiles a Java source once per JVM, and returns the compiler object.
 
-    The compiler contains the bytecode of each class, and a loader of the classes for this JVM only.
+    The compiler object contains the bytecode of each class, and a class loader that loads the
+    classes in this JVM only.
     """
     compilers = _compilers.setdefault(spark.sparkContext._gateway, {})  # noqa: SLF001  # as below
     if source in compilers:

@@ -163,8 +163,8 @@ def secrets_of(settings: Settings) -> Mapping[str, str]:
 def cluster_for(settings: Settings, profile: Profile) -> SparkCluster | None:
     """Returns the cluster that runs a session's tasks, or None if this machine runs them.
 
-    A tail's tasks always run on this machine: its slices are so small that sending them to other
-    machines costs more than folding them.
+    The tasks of a tail always run on this machine: the slices of a tail are so small that sending
+    them to other machines costs more than folding them.
     """
     cluster = None if profile is Profile.TAIL else cluster_of(settings)
     return cluster and replace(cluster, jvm=_JVM_OPTIONS[profile])

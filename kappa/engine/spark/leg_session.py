@@ -62,7 +62,7 @@ class LegSession:
 
     @property
     def has_spare(self) -> bool:
-        """Returns True if the warm JVM of a spare is available for a few rows."""
+        """Returns True if the warm JVM of a spare is available for slices of few rows."""
         return self._warm is not None
 
     @property
@@ -105,9 +105,11 @@ class LegSession:
         return self._at_hand
 
     def begin_workers(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> None:
-        """Starts the Python workers of the leg's own session once, if workers will decode.
+        """Starts the Python workers of the leg's own session, unless they are started already.
 
-        On a cluster, waits until there is an executor, or until the job is asked to stop.
+        Does nothing if the leg is a tail, since the workers of a tail usually do not decode. Also
+        does nothing if the leg's own session was not started yet. On a cluster, waits until there
+        is an executor, or until the job is asked to stop.
         """
         if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
             return

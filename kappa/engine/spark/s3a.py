@@ -1,7 +1,8 @@
 """S3A, Spark's client for buckets: names of files, settings, and the store of Delta's logs.
 
-Credentials are never in Spark's settings, since Spark displays its settings. A JVM gets credentials
-in the same way as the rest of Kappa: from its environment, or from the usual chain of providers.
+Credentials are never in Spark's settings, since Spark displays its settings. A JVM finds
+credentials in the same places as Kappa's own client: in the environment, or by the usual chain of
+providers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def storage_of(settings: Settings) -> StorageSettings | None:
 
 
 def spark_address(address: str) -> str:
-    """Returns a path unchanged, and the URL of a file in a bucket with Spark's scheme `s3a`."""
+    """Returns the name by which Spark opens a file or folder: a path, or a URL `s3a://...`.
+
+    If `address` is a URL in a bucket, its scheme `s3` is replaced by `s3a`. A path is returned
+    unchanged.
+    """
     return f"s3a{address.removeprefix('s3')}" if is_bucket(address) else address
 
 
@@ -75,9 +80,10 @@ def classes_in(local_dir: Path) -> Path:
 
 
 def compile_log_store(spark: SparkSession, classes: Path) -> None:
-    """Compiles the class that stores Delta's logs, in a session's JVM.
+    """Compiles the Java class that stores Delta's logs, and writes it to the folder `classes`.
 
-    The JVM loads the class when it opens the first table.
+    The class is compiled in the session's JVM. The JVM loads the class when it opens the first
+    table.
     """
     for name, content in dict(compile_java(spark, _SOURCE).getBytecodes()).items():
         path = classes / f"{name.replace('.', '/')}.class"

@@ -1,9 +1,9 @@
-"""The session of a process and its JVM. No other module creates a SparkSession.
+"""The Spark session of a process and its JVM. No other module creates a SparkSession.
 
 A process has one session at a time. A job owns its process, so this module sets environment
-variables of the process. It writes no files outside `local_dir`. The session's JVM boots while the
-process does other work (`boot`). The boot takes two seconds, during which a job imports modules and
-opens files. docs/design.md has the measurements behind the settings.
+variables of the process. The module writes no files outside `local_dir`. The session's JVM boots
+while the process does other work (`boot`). The boot takes two seconds, during which a job imports
+modules and opens files. docs/performance.md contains the measurements behind the settings.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Machine:
     def session(self) -> SparkSession:
         """Waits for the JVM, and returns a session in it. Raises KappaError if the JVM has exited.
 
-        If the JVM was booted ahead, each task gets a new session, without state of earlier
-        sessions.
+        If the JVM was booted ahead and already has a session, returns a new session in the JVM, so
+        that a task gets no state of an earlier task.
         """
         # The import runs while the JVM boots, and the boot takes as long as the rest of a process's
         # start.
@@ -176,15 +176,15 @@ def boot(
     """Starts the JVM of this process's session, and returns without waiting for the JVM.
 
     `memory` is the JVM's heap (`2g`), and `worker_memory` is the memory of a Python worker. `cores`
-    0 means all cores. `local_dir` is for the files that Spark spills or leaves behind, and belongs
-    only to this process. `list_classes` is a path for the list of the JVM's classes; only
-    class_list_run.py uses it. The JVM's output goes to the file descriptor `output`, or to this
-    process's own output. `secrets` are added to the JVM's environment. Tasks run on the `cluster`,
-    if there is one. If tables are in a bucket of `storage`, `jars` must contain the jars for
-    buckets.
+    0 means all cores. Only this process uses `local_dir`, for files that Spark spills or leaves
+    behind. `list_classes` is a path for the list of the JVM's classes; only class_list_run.py uses
+    it. The JVM's output goes to the file descriptor `output`, or to this process's own output if
+    `output` is None. `secrets` are added to the JVM's environment. Tasks run on the `cluster`, if
+    there is one. If tables are in a bucket of `storage`, `jars` must contain the jars for buckets.
 
-    If a JVM was booted ahead for this profile, it is returned unchanged. A JVM that was booted
-    ahead for another profile is ended when the session of the new JVM begins.
+    If a JVM was booted ahead for this profile, this JVM is returned, and the other arguments have
+    no effect. A JVM that was booted ahead for another profile is ended when the session of the new
+    JVM begins.
     """
     for machine in _ahead:
         if machine.profile is profile:
@@ -227,10 +227,11 @@ def boot(
 
 @contextmanager
 def booting_session(settings: JarsSettings) -> Iterator[Callable[[], SparkSession]]:
-    """Boots a JVM that exits with the block, and yields the function that returns its session.
+    """Boots a JVM that is killed at the end of the block, and yields a function.
 
-    `settings` is the project's section `[jars]`. If this process has opened sources when the
-    session begins, the workers of the session import these sources.
+    The function waits for the JVM, and returns a session in it. `settings` is the project's section
+    `[jars]`. If this process has opened sources when the session begins, the workers of the session
+    import these sources.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
         machine = boot(
@@ -295,7 +296,7 @@ def boot_for(
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
-    """Starts a JVM for a task that this process gets later. The next `boot` returns this JVM.
+    """Starts a JVM before this process gets its task. The next `boot` for `profile` returns it.
 
     The JVM's output goes to the file that is this process's standard error at the time of the
     output.

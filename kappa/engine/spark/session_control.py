@@ -17,7 +17,7 @@ _STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 def activate(spark: SparkSession) -> None:
     """Makes a session of another thread the active session of this thread too.
 
-    Spark uses the active session, and a user's function may ask for it.
+    Spark uses the active session, and a user's function may request the active session.
     """
     # PySpark activates sessions in the same way; there is no public way.
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
@@ -27,20 +27,22 @@ def activate(spark: SparkSession) -> None:
 def hush_streams(spark: SparkSession) -> None:
     """Switches off Spark's log messages about a failed stream.
 
-    This is for streams that fail because of one of Kappa's own errors, which is reported anyway.
+    Kappa calls this function if a stream fails because of one of Kappa's own errors, since Kappa
+    reports such an error anyway.
     """
     log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     log4j.core.config.Configurator.setLevel(_STREAMS, log4j.Level.OFF)
 
 
 def progress_of_tasks(spark: SparkSession) -> object:
-    """Returns a value that changes as long as the running tasks do their work.
+    """Returns a value that changes as long as the running tasks make progress.
 
     The value contains the number of classes that the JVM has loaded (a cold start mostly loads
     classes), the bytes of files that the JVM has read and written, the bytes that Python workers on
     this machine have read and written, and the number of finished tasks per stage. For workers on
     other machines, only the number of finished tasks changes. If a function never returns, the
-    value stays the same: its task reads no more rows once the pipe to the worker is full.
+    value stays the same: the function's task reads no more rows once the pipe to the worker is
+    full.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # PySpark has no door to these

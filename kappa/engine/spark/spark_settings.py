@@ -31,9 +31,9 @@ def spark_settings(
 ) -> Mapping[str, str]:
     """Returns Spark's settings for a session that writes only to `local_dir` on this machine.
 
-    Each Python worker may use `worker_memory` (`4g`). Tasks run on `cores` cores of this machine
-    (0: all), or on `cluster`, whose executors get the `jars`. `storage` is set if the root is in a
-    bucket.
+    Each Python worker may use `worker_memory` (`4g`). If `cluster` is None, tasks run on `cores`
+    cores of this machine (0: all). Otherwise, tasks run on `cluster`, and the cluster's executors
+    get the `jars`. `storage` is not None if the root is in a bucket.
     """
     local = {
         **_local_settings(local_dir, cores or cores_here(), worker_memory),

@@ -1,9 +1,9 @@
 """An archive of the files that the workers of a cluster need from this machine.
 
 The archive contains the build's code, so that workers need no project. It also contains the loops
-that Numba has compiled here, so that workers with the same Kappa and the same kind of processor
-need not compile them. Kappa and the packages that pipelines import must be installed on the
-workers. `same_kappa` ensures that workers run the same Kappa as the job.
+that Numba has compiled on this machine, so that workers with the same Kappa and the same kind of
+processor need not compile these loops. Kappa and the packages that pipelines import must be
+installed on the workers. `same_kappa` ensures that workers run the same Kappa as the job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
 
 
 def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises KappaError in a worker if its Kappa differs from the job's Kappa."""
+    """Raises KappaError if this worker's files of Kappa differ from the job's files of Kappa.
+
+    `environment` contains the digest of the job's files. Without this digest, nothing is checked.
+    """
     wanted = environment.get(_KAPPA)
     if wanted is not None and wanted != kappa_digest():
         raise KappaError(
@@ -63,7 +66,10 @@ def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def take_compiled(shipped: Path) -> None:
-    """Copies shipped compiled loops into this user's cache, if the cache does not have them."""
+    """Copies the shipped compiled loops that this user's cache lacks into the cache.
+
+    `shipped` is the folder of the shipped files. Errors of the disk are ignored.
+    """
     with suppress(OSError, RuntimeError):
         cached = user_cache(_COMPILED)
         cached.mkdir(parents=True, exist_ok=True)

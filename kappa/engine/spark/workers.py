@@ -1,13 +1,14 @@
 """The daemon of Spark's Python workers: PySpark's own daemon, with five differences.
 
 - Workers import the project's modules in the same way as the driver. `spark.python.daemon.module`
-  names this module, and `KAPPA_SOURCES`, which importer.py sets, names the folder. So a worker
-  finds a function that a UDF calls under the same name as in the driver, whatever its module is.
-  The project's files are not on `sys.path`, so no file can hide a module of the standard library.
+  names this module, and `KAPPA_SOURCES`, which importer.py sets, names the folder. So if a UDF
+  calls a function, a worker finds this function under the same name as in the driver, whatever
+  the name of its module is. The project's files are not on `sys.path`, so no file can hide a
+  module of the standard library.
 - A worker exits silently if the JVM has closed its socket. PySpark would print a traceback, and
-  the log of a healthy job would be full of tracebacks: the JVM closes idle workers, and workers of
-  tasks that need no more rows.
-- Workers on a cluster check that they have the same Kappa as the job, and take the code from the
+  the log of a healthy job would be full of tracebacks: the JVM closes the sockets of idle workers,
+  and of workers whose tasks need no more rows.
+- Workers on a cluster check that they run the same Kappa as the job, and import the code from the
   shipped files.
 - If workers decode, the daemon imports the decoder before it forks workers. Otherwise the import
   would take a second in each worker.
@@ -59,10 +60,10 @@ _DECODER = (
 def tell_workers(spark: SparkSession, *, change: bool = False) -> None:
     """Makes a session's workers import the sources that this process has opened.
 
-    Workers have the environment of the JVM, which may have started before the sources were opened.
-    The workers of a cluster use shipped sources instead. With `change`, the sources may change, and
-    each task loads them again: a worker runs several tasks, and would otherwise keep the modules of
-    earlier tasks.
+    The workers inherit the environment of the JVM, and the JVM may have started before the sources
+    were opened. The workers of a cluster use shipped sources instead. With `change`, the sources
+    may change, and each task loads them again: a worker runs several tasks, and would otherwise
+    still use the modules that an earlier task has loaded.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:
@@ -76,8 +77,8 @@ def begin_executors(
 ) -> None:
     """Ships the sources of this process to a cluster, and waits for the first executor.
 
-    The shipped archive is written into `into`. Raises KappaError if the cluster provides no
-    executor.
+    The archive with the sources is written into `into`. Returns early if `is_asked_to_stop` returns
+    True. Raises KappaError if the cluster provides no executor.
     """
     code = Path(os.environ[FOLDER_VARIABLE])
     spark.sparkContext.environment.update(ship(spark, code, into))
@@ -86,10 +87,10 @@ def begin_executors(
 
 
 def begin_workers(spark: SparkSession) -> None:
-    """Starts the workers' daemon of a session, in a thread.
+    """Starts the daemon of a session's Python workers, in a background thread.
 
     The daemon imports its modules while Spark makes its first plan. `tell_workers` must be called
-    before: the environment of the daemon does not change after its start.
+    before this function, since the environment of the daemon does not change after its start.
     """
     threading.Thread(target=_begin, args=(spark,), name="workers", daemon=True).start()
 

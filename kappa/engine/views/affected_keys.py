@@ -1,7 +1,8 @@
-"""The keys of a view that a slice touches: the keys of the sources' old and new rows.
+"""The keys of a view that a slice touches, found in the changed rows of the view's sources.
 
-The slice's contributions to a source are in memory. Their keys show which rows of the source have
-changed. If the source is append-only, the contributions are the new rows themselves.
+A changed row touches the keys of its old values and the keys of its new values. The slice's
+contributions to a source are in memory; the keys of these contributions show which rows of the
+source have changed. If the source is append-only, the contributions are the new rows themselves.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SliceChanges:
-    """The differences that a slice makes in a view's rows, and the number of touched keys."""
+    """The changes that a slice causes in a view's rows, and the number of touched keys."""
 
     rows: pa.Table
     touched: int
 
 
 class ViewSource:
-    """A table of the build as views read it, both after the slice and before the slice.
+    """A table of the build that is read to compute views, in its states before and after a slice.
 
-    The two states differ in the versions and in the log's clock, which decides which rows have
-    expired.
+    The two states differ in the table's version and in the log's clock. The log's clock decides
+    which rows have expired.
     """
 
     def __init__(self, writer: TableWriter, lists: FileLists, clock: int | None = None) -> None:
@@ -65,7 +66,7 @@ class ViewSource:
 
     @property
     def has_passed(self) -> bool:
-        """Returns True if rows of the table may have expired by the log's clock."""
+        """Returns True if rows of the table may have expired during the slice."""
         return self.clock != self.clock_before and least_kept(self.birth, self.clock) is not None
 
     @property
@@ -75,11 +76,11 @@ class ViewSource:
 
     @property
     def new_rows(self) -> pa.Table | None:
-        """Returns the slice's contributions to the table, or None if there are none in memory."""
+        """Returns the slice's contributions to the table, or None if none are in memory."""
         return self._writer.new_rows if self.has_changed else None
 
     def passed_sql(self) -> str | None:
-        """Returns the query for the rows that have expired during the slice.
+        """Returns a query for the rows that have expired during the slice.
 
         Returns None if no row can have expired.
         """
@@ -96,10 +97,10 @@ class ViewSource:
         among: Among | None = None,
         before: bool = False,
     ) -> str:
-        """Returns the query for the table's rows as readers see them, including recent rows.
+        """Returns a query for the table's rows as readers see them, including recent rows.
 
-        With `before`, the query is for the rows before the slice. `columns` and `among` are as in
-        `read_sql`.
+        With `before`, the query is for the rows before the slice, otherwise for the rows after the
+        slice. `read_sql` explains `columns` and `among`.
         """
         writer = self._writer
         versions = writer.versions_before if before else writer.versions()
@@ -127,10 +128,10 @@ def changes_of_slice(
     *,
     since: int,
 ) -> SliceChanges | None:
-    """Computes the differences between a view's stored rows and its new rows, for the touched keys.
+    """Computes the changes of a view's stored rows, for the keys that the slice touched.
 
     `sources` contains the view's own table and the tables that the view reads. `changed` names the
-    tables that have changed. `since` is as in `changes_sql`. Returns None if the whole view must be
+    tables that have changed. `changes_sql` explains `since`. Returns None if the whole view must be
     computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
@@ -174,7 +175,7 @@ def changes_of_slice(
 
 
 def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
-    """Reads all rows of a query's result, or returns None if they have more than 128 MiB.
+    """Reads all rows of a query's result. Returns None if the rows are larger than 128 MiB.
 
     Raises DuckError if the query fails.
     """
@@ -200,10 +201,10 @@ def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
 def touched_sql(
     view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
 ) -> str:
-    """Returns a query for the keys of the view that the changed rows of its sources touch.
+    """Returns a query for the keys of `view` that the changed rows in the tables `changed` touch.
 
-    `sources` contains all tables that the view reads. The contributions to the tables `changed`
-    must be registered (`register_changes`).
+    `sources` contains all tables that the view reads. The slice's contributions to the tables
+    `changed` must be registered (`register_changes`).
     """
     found = [
         each
@@ -219,7 +220,11 @@ def touched_sql(
 
 
 def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
-    """Returns the queries for the groups' states over added rows and over removed rows, by name."""
+    """Returns queries for the groups' states over the added rows and over the removed rows.
+
+    The first query has the name COME, and the second has the name GONE. A query is absent if the
+    slice cannot have added or removed such rows.
+    """
     names = {False: COME, True: GONE}
     return {
         names[before]: f"with {change.table} as ({rows}) {change.inner}"
@@ -228,23 +233,29 @@ def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[
 
 
 def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
-    """Returns the query for the groups that a slice touches.
+    """Returns a query for the keys of the groups that a slice touches.
 
-    `parts` contains the names of the relations that `changed_groups` defines.
+    `parts` contains the names of the relations that are made from the queries of `changed_groups`.
     """
     keys = ", ".join(map(quoted, change.keys))
     return _distinct_keys(view, change.keys, [f"select {keys} from {name}" for name in parts])
 
 
 def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) -> str:
-    """Returns the query for the distinct keys that these queries find, in the view's types."""
+    """Returns a query for the distinct keys in the results of the queries `found`.
+
+    The keys are cast to the types of the view's columns.
+    """
     kinds = dict(view.columns)
     casts = ", ".join(cast_sql(key, kinds[key]) for key in keys)
     return f"select distinct {casts} from ({' union all '.join(found)})"
 
 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
-    """Yields queries for the view's `by` columns in a source's changed rows, old and new."""
+    """Yields queries for the values of the view's `by` columns in a source's changed rows.
+
+    The changed rows are read as they were before the slice and as they are after it.
+    """
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
     # The changed rows have the keys of the slice's contributions.
     has_all = set(read.by.values()) <= set(source.birth.row_keys) and not source.has_passed
@@ -254,9 +265,9 @@ def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
 
 
 def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
-    """Yields queries for the keys that changed rows reach through joins.
+    """Yields queries for the keys of the view that a source's changed rows reach through joins.
 
-    One query is for the rows after the slice, and one for the rows before it.
+    One query reads the rows after the slice, and another query reads the rows before the slice.
     """
     for before, rows in changed_rows(sources[read.table]).items():
         relations = {
@@ -268,10 +279,10 @@ def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterato
 
 
 def changed_rows(source: ViewSource) -> dict[bool, str]:
-    """Returns the queries for a source's changed rows, after and before the slice.
+    """Returns queries for a source's changed rows, as they are before and after the slice.
 
-    The key is False for the rows after the slice, and True for the rows before the slice. The
-    queries read the contributions that `register_changes` has registered.
+    The key of a query is False for the rows after the slice, and True for the rows before the
+    slice. The queries read the contributions that `register_changes` has registered.
     """
     birth, rows, passed = source.birth, source.new_rows, source.passed_sql()
     columns = shown_columns(birth)
@@ -300,7 +311,7 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
 
 
 def shown_columns(birth: TableBirth) -> list[tuple[str, str]]:
-    """Returns the columns that identify a row of a table, and the columns that readers see."""
+    """Returns the columns that identify a row of the table, and the columns that readers see."""
     wanted = {*birth.row_keys, *(name for name, _ in birth.served)}
     return [column for column in birth.columns if column[0] in wanted]
 

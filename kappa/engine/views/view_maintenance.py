@@ -1,14 +1,14 @@
-"""The maintained views of a build, computed for the frontier of a slice's tables.
+"""The maintained views of a build, computed for the frontier that a slice will publish.
 
-If the sources of a view have changed, DuckDB computes the view from the files of the versions that
-the frontier will name. It computes the whole view, or only the keys that the slice touched
-(kappa/tables/views/ways.py). Differences from the view's stored rows are committed like
-contributions (commit.py), with the slice's mark. So for all other code, a view's table is an
-ordinary table of the build.
+If a table that a view reads has changed, DuckDB computes the view from the files of the versions
+that the frontier will name. DuckDB computes either the whole view, or only the keys that the slice
+touched (kappa/tables/views/ways.py). The differences between the result and the view's stored rows
+are committed like contributions (commit.py), with the slice's mark. So for all other code, a view's
+table is an ordinary table of the build.
 
-Some rows exist before any slice: the rows of files, and the rows of maintained views over files. A
-table has such rows in version 0, which the build's first frontier names. So every frontier contains
-these rows, whatever the slices are.
+Some rows exist before any slice: the rows of files, and the rows of maintained views over files.
+These rows are in version 0 of their table, which the build's first frontier names. So every
+frontier contains these rows, however the log is cut into slices.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REST = 10
 
 
 class MaintainedViews:
-    """The maintained views of a build: their computation and their commits."""
+    """The computation and the commits of a build's maintained views."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class MaintainedViews:
         are_current: bool,
         slice_seconds: float = math.inf,
     ) -> None:
-        """Opens the views.
+        """Finds the maintained views among the build's tables, and the ways to compute them.
 
         `writers` contains the writers of all tables of the build; a view comes after the tables
         that it reads. `are_current` is False if earlier slices have postponed the views to the end
-        of a leg. A view that was computed before may take half of `slice_seconds`. (If a slice
-        makes no progress for `slice_seconds`, the job ends.)
+        of a leg. If a slice makes no progress for `slice_seconds`, the job ends. So the computation
+        of a view that was computed before is interrupted after half of `slice_seconds`.
         """
         self._birth = birth
         lists = FileLists()
@@ -99,14 +99,14 @@ class MaintainedViews:
         are_due: bool,
         failing: Mapping[str, str] | None = None,
     ) -> Mapping[str, str]:
-        """Commits a slice to all views, after the slice's tables.
+        """Computes all views and commits them, after the commits of the slice's tables.
 
-        With `are_due` False, the rows of the views stay unchanged, and the views are computed
-        later. Returns the views that fail at the slice's end because of the rows in their sources,
-        with the reasons. `failing` contains the views that failed at the slice's start. The rows of
-        a failing view stay unchanged, and the view is computed again with every slice, or less
-        often if computing it takes long. Raises Broken if a view cannot be computed for another
-        reason, or if a view fails that was never computed before.
+        With `are_due` False, the rows of the views stay unchanged, and the views are computed at
+        the end of a later slice. `failing` contains the views that failed at the slice's start.
+        Returns the views that fail at the slice's end because of the rows in their sources, with
+        the reasons. The rows of a failing view stay unchanged. A failing view is computed again
+        with every slice, or less often if the computation takes long. Raises Broken if a view
+        cannot be computed for another reason, or if a failing view was never computed before.
         """
         self.costs = costs = dict[str, ViewCost]()
         if not self._views:
@@ -164,7 +164,11 @@ class MaintainedViews:
             self._duck = None
 
     def _rest_after(self, name: str, seconds: float) -> None:
-        """Delays the next try of a view that took long to fail: other tables must continue."""
+        """Delays the next computation of the view `name`, which failed after `seconds` seconds.
+
+        If the failure took more than one second, the delay is ten times as long, so that the
+        computation does not hold up the other tables.
+        """
         if seconds > _LONG_SECONDS:
             self._next_tries[name] = time.monotonic() + _REST * seconds
 
@@ -178,10 +182,11 @@ class MaintainedViews:
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
     ) -> tuple[str, ArrowRows | QueryRows, int | None]:
-        """Returns the way in which the view is computed, and its differences from the stored rows.
+        """Returns the way in which the view is computed, and the changes of its stored rows.
 
         `changed` names the sources of the view that have changed. The third value is the number of
-        keys that the slice touched, or None if the whole view is computed.
+        keys that the slice touched, or None if the whole view is computed. Raises Unfit if the
+        computation takes too long.
         """
         birth, rewriting = writer.birth, writer.rewriting
         assert rewriting is not None, "a view's table is mergeable"
@@ -217,7 +222,7 @@ class MaintainedViews:
     def _of_slice(
         self, writer: TableWriter, mark: Mark, changed: set[str], seconds: float
     ) -> SliceChanges | None:
-        """Returns the differences of the view's rows for the keys that the slice touched.
+        """Returns the changes of the view's stored rows, for the keys that the slice touched.
 
         Returns None if the whole view must be computed. Raises TookTooLong after `seconds` seconds.
         """
@@ -246,7 +251,7 @@ def _since(mark: Mark) -> int:
 def open_tables(
     store: Store, birth: Birth, pipeline: Pipeline, *, driver_rows: int, merging: Merging
 ) -> tuple[TableWriter, ...]:
-    """Opens the tables of a build, and creates missing tables. See `TableWriter`.
+    """Returns a `TableWriter` for each table of a build, and creates missing tables.
 
     Raises Broken if a maintained view over the rows of files cannot be computed.
     """
@@ -286,7 +291,11 @@ def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
 
 
 def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWriter]) -> pa.Table:
-    """Computes the first rows of a maintained view from its sources, which were just created."""
+    """Computes the first rows of a maintained view from its sources.
+
+    The sources were just created, so they contain only their first rows. Raises Broken if the view
+    cannot be computed.
+    """
     changes = changes_sql(
         view,
         ways_of(birth.tables)[view.name].whole,

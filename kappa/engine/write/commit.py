@@ -4,14 +4,16 @@ delta-rs commits Arrow rows from the job's process, in about ten milliseconds. d
 rows in Spark, and rows that a DuckDB query finds, with two exceptions:
 
 - Few rows, or contributions by key of few bytes, are committed by delta-rs.
-- If there are many contributions by key, and the table does not have many more rows, DuckDB folds
-  the contributions and rewrites the table.
+- If there are many contributions by key, and the table has at most four rows per contribution,
+  DuckDB folds the contributions and rewrites the table.
 
 DuckDB folds the contributions in the same way as readers fold waiting contributions
-(kappa/tables/merge.py), and spills to disk if its memory is not enough. The merge of delta-rs needs
-ten to forty times the bytes of the contributions, and the merge of Spark takes ten times as long.
-One process commits, and makes the commits to a table one after the other. engine/slice.py checks
-law 2 before the commits.
+(kappa/tables/merge.py). If DuckDB's memory is not enough, DuckDB spills to the disk. The reasons
+for DuckDB: a merge by delta-rs needs ten to forty times as much memory as the contributions have
+bytes, and a merge by Spark takes ten times as long.
+
+One process makes all commits to a table, one after the other. engine/slice.py checks law 2 before
+the commits.
 """
 
 from __future__ import annotations
@@ -96,8 +98,8 @@ class Merging:
     Contributions in Spark are merged in this process if they have at most `at_most_bytes` bytes.
     Small contributions to a table of at least `large_rows` rows wait next to the table; if
     `large_rows` is None, no contributions wait. If Spark workers cannot read this machine's files,
-    `elsewhere` is the name of the job's own folder, otherwise it is "". The computation of a view
-    may spill `most_spilled` bytes to the disk.
+    `elsewhere` is the name of a scratch folder that only this job uses, otherwise it is "". The
+    computation of a view may spill `most_spilled` bytes to the disk.
     """
 
     at_most_bytes: int = 0
@@ -129,11 +131,11 @@ class TableWriter:
         merging: Merging = AT_ONCE,
         first: Callable[[], pa.Table] | None = None,
     ) -> None:
-        """Opens the table, or creates it if it does not exist.
+        """Opens the table, or creates the table if it does not exist.
 
         A new table contains the rows that `first` returns, and has the mark of the build's origin.
-        delta-rs commits at most `driver_rows` rows that are in Spark, or more rows if `merging`
-        allows it.
+        Rows in Spark are committed by delta-rs if there are at most `driver_rows` rows, or if
+        `merging` allows more rows.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
@@ -199,14 +201,17 @@ class TableWriter:
         return {name: stored.version for name, stored in self._all_stored()}
 
     def mark(self) -> Mark:
-        """Returns the mark of the newest commit, which contains the offsets folded so far."""
+        """Returns the mark of the newest commit to the table or to its recent tables.
+
+        This mark contains the offsets that were folded so far.
+        """
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
 
     def stored_sql(self, columns: Sequence[str]) -> str:
-        """Returns a DuckDB query for these columns of all stored rows, with the hidden rows.
+        """Returns a DuckDB query for `columns` of all stored rows, including the hidden rows.
 
-        First drains the recent rows, so that no contribution waits next to the table. The caller's
-        slice must not be committed yet (law 1).
+        First drains the recent rows, so that no contribution waits next to the table. The caller
+        must not have committed its slice yet (law 1).
         """
         self._drain()
         wanted = tuple(column for column in self.birth.columns if column[0] in columns)
@@ -250,7 +255,10 @@ class TableWriter:
         return writer
 
     def commit_table(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> str:
-        """Commits rows in this process with delta-rs. See `commit`."""
+        """Commits rows that are in this process, usually with delta-rs.
+
+        If the rows are None or empty, only the mark is committed. `commit` explains the result.
+        """
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
             self._commit_nothing(mark, guard)
@@ -295,7 +303,7 @@ class TableWriter:
             self.stored.append(rows, mark, guard)
 
     def commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
-        """Commits rows in Spark. See `commit`.
+        """Commits the rows of a Spark frame, and returns the name of the writer like `commit`.
 
         Raises Broken if Spark did not make the commit.
         """
@@ -335,7 +343,7 @@ class TableWriter:
         return "spark"
 
     def commit_query(self, rows: QueryRows, mark: Mark, guard: Guard) -> str:
-        """Commits the rows that a DuckDB query finds. See `commit`."""
+        """Commits the result of a DuckDB query. Returns the name of the writer like `commit`."""
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
@@ -379,7 +387,7 @@ def _bytes_kept(rows: DataFrame) -> int:
 
 
 def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
-    """Appends rows to the table at `path` with delta-spark."""
+    """Appends rows to the table at `path` with delta-spark, in a commit with the slice's mark."""
     options = {
         "txnAppId": guard.application,
         "txnVersion": str(guard.number),
@@ -389,7 +397,7 @@ def spark_append(rows: DataFrame, path: str, mark: Mark, guard: Guard) -> None:
 
 
 def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard: Guard) -> None:
-    """Merges rows into the table at `path` with delta-spark.
+    """Merges rows into the table at `path` with delta-spark, in a commit with the slice's mark.
 
     Raises Broken if a folded value does not fit its column.
     """
@@ -420,8 +428,8 @@ def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard
 def folding(table: TableBirth) -> Iterator[None]:
     """Runs the block, and raises Broken if Spark reports a value that does not fit its column.
 
-    The error is an error of the fold. Without it, the job would search for a record that causes the
-    error.
+    Such an error is caused by the fold and not by a single record. If Broken were not raised, the
+    job would search for a record that causes the error.
     """
     try:
         yield
@@ -500,7 +508,7 @@ class Rewriting:
         return found.num_rows, sum(group.total_byte_size for group in groups)
 
     def write_rows(self, rows: pa.Table) -> None:
-        """Writes contributions in this process into the folder `contributed`."""
+        """Writes contributions that are in this process into the folder `contributed`."""
         self.clear()
         self.contributed.mkdir(parents=True)
         pq.write_table(rows, self._found, compression="lz4")
@@ -519,13 +527,17 @@ class Rewriting:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def takes(self, contributions: int) -> bool:
-        """Returns True if the table should be rewritten for this number of contributions."""
+        """Returns True if the table has at most four rows per contribution.
+
+        Then the table is rewritten instead of merged.
+        """
         return self._stored.rows() <= _MOST_ROWS * contributions
 
     def fold(self, mark: Mark, guard: Guard) -> None:
-        """Folds the rows in `contributed`, one row per key, into the table.
+        """Folds the contributions in the folder `contributed` into the table.
 
-        Then deletes the contributed rows. Raises Broken if a value overflows.
+        The folder contains one row per key. The folder is deleted afterwards. Raises Broken if a
+        value overflows, and KappaError if DuckDB fails for another reason.
         """
         try:
             with self._duck() as duck:

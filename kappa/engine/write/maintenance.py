@@ -1,22 +1,24 @@
 """The maintenance of a build's tables between slices (laws 3, 11).
 
-A table has one writer, so the job itself maintains the tables. While slices run, the job
+A table has one writer, so the job itself maintains the tables. While slices are processed, the job
 checkpoints the tables' Delta logs at the versions of published frontiers, which never change, and
 lists the files of the versions that must be kept. Between slices, the job deletes expired rows,
 joins small files, and publishes the frontier again with the new versions. Then the job stores the
-floor. Only after that, it lists the leases and deletes the files that are no longer needed. The job
-decides by file lists, never by the age of a file. The files of three kinds of versions are kept:
-the newest version of each table, versions that a lease pins, and versions of kept frontiers. A kept
-frontier whose time has ended is deleted before the leases are listed. kappa/state/lease.py explains
-what readers do.
+floor. Only after that, the job lists the leases and deletes the files that are no longer needed.
+The job decides by file lists, never by the age of a file. The files of three kinds of versions are
+kept: the newest version of each table, versions that a lease pins, and versions of kept frontiers.
+A kept frontier whose time has ended is deleted before the leases are listed. kappa/state/lease.py
+explains what readers do.
 
 Readers leave out the rows that have expired by the log's clock, so no reader sees that these rows
 are deleted. Frontiers that are still needed name older versions, which still contain the deleted
-rows. No accepted contribution reaches an expired row (kappa/state/log_clock.py), so a folded row
-never comes back. In a latest table, the newest row of a key protects the table from older records.
-So this row is kept until no older record can follow: no contribution waits next to the table, and
-each partition of its topic is past the row. The hidden rows of a view protect the table only from
-waiting contributions.
+rows. No accepted contribution reaches an expired row (kappa/state/log_clock.py), so no later slice
+folds into a row that was deleted.
+
+In a latest table, an older record of a key could replace the key's newest row if this row were
+deleted too early. So this row is kept until no older record can follow: no contribution waits next
+to the table, and each partition of the table's topic is past the row. In a view, the hidden rows
+are kept only until no contribution waits.
 """
 
 from __future__ import annotations
@@ -77,10 +79,11 @@ class Maintenance:
         keep_seconds: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Stores the tables and the limits of time.
+        """Stores the tables and the time limits.
 
-        Two runs are at least `seconds` seconds apart. kappa/state/kept_frontiers.py explains
-        `keep_seconds`. `clock` returns seconds since 1970, as leases do.
+        Two maintenance runs are at least `seconds` seconds apart. kappa/state/kept_frontiers.py
+        explains `keep_seconds`. `clock` returns seconds since 1970, the unit in which a lease
+        records its end.
         """
         self._store = store
         self._birth = birth
@@ -108,16 +111,20 @@ class Maintenance:
         self._settled = (0, 0)
 
     def run_if_due(self) -> bool:
-        """Runs the maintenance if it is due. Returns True if it ran."""
+        """Runs the maintenance if a run is due. Returns True if the maintenance has run."""
         if not self.is_due():
             return False
         self.run()
         return True
 
     def is_due(self) -> bool:
-        """Returns True if enough time has passed since the last run and there is work.
+        """Returns True if a maintenance run is due.
 
-        No run is due while a hold keeps the frontier unchanged.
+        A run is due if the interval since the last run has passed, or if full recent rows wait for
+        maintenance. But a run is due only if something may have changed since the last run: there
+        is a new frontier, a lease, a waiting contribution, or a record of a kept frontier to delete
+        or to change. A lease at the last run counts too. A prepared run is always due. No run is
+        due while a hold keeps the frontier unchanged.
         """
         if self._prepared:
             return not self._publisher.is_held()
@@ -141,9 +148,11 @@ class Maintenance:
         return True
 
     def prepare(self) -> None:
-        """Does the part of a maintenance run that can be done while slices are processed.
+        """Prepares the next maintenance run. Slices may be processed meanwhile.
 
-        Does nothing if this part has already been done for the next run.
+        Checks the file lists of the newest frontier, checkpoints the tables' Delta logs, and lists
+        the files of the versions that must be kept. Returns at once if the next run is already
+        prepared.
         """
         if self._prepared:
             return
@@ -238,11 +247,11 @@ class Maintenance:
         newest: int,
         vouched: str | None,
     ) -> None:
-        """Checkpoints a table's log at the versions of kept frontiers.
+        """Checkpoints a table's Delta log at the versions of kept frontiers.
 
         Also checkpoints the newest version if the log is long. Each of these versions is named by a
-        published frontier, so it is never taken back. If a stopped host writes such a checkpoint
-        later, it is still right (law 18).
+        published frontier, so none of them is ever reverted. So even if a stopped host writes such
+        a checkpoint later, the checkpoint is correct (law 18).
         """
         lasting = self._lasting.get(name, frozenset()) & in_history.keys()
         for version in sorted(in_history.keys() - lasting):
@@ -259,7 +268,7 @@ class Maintenance:
 
 
 def wants_joining(sizes: Iterable[int]) -> bool:
-    """Returns True if enough files are smaller than the target size to join them. Pure."""
+    """Returns True if at least eight files are smaller than the target size of 32 MiB. Pure."""
     return sum(size < _TARGET_BYTES for size in sizes) >= _MANY
 
 
@@ -285,11 +294,11 @@ def kept_versions(kept: Iterable[KeptFrontierRecord], table: str) -> Mapping[int
 
 
 def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -> None:
-    """Deletes the rows of a table that have expired at the newest frontier.
+    """Deletes the rows of a table that have expired at the newest frontier, `frontier`.
 
     In a view, the hidden rows are deleted. Rows are deleted only if at least a tenth of the table's
-    rows can be deleted. No commit to the table may be running, and the table must be at that
-    frontier.
+    rows can be deleted. The table must be at the version that `frontier` names, and no commit to
+    the table may be running.
     """
     table, stored = writer.birth, writer.stored
     is_mergeable = table.latest is not None or table.view is not None
@@ -310,7 +319,7 @@ def ensure_gone_deleted(birth: Birth, writer: TableWriter, frontier: Frontier) -
 
 
 def _condition(birth: Birth, table: TableBirth, frontier: Frontier) -> str | None:
-    """Returns the SQL condition for rows that can be deleted, or None if no row can be."""
+    """Returns the SQL condition for rows that can be deleted, or None if there are no such rows."""
     if table.view is not None:
         return quoted(DELETED)
     least = least_kept(table, log_clock(birth, frontier.log_time))

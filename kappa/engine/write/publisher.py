@@ -51,17 +51,22 @@ _LOOK_SECONDS = 0.05
 
 
 class Stopping(Exception):
-    """A request to stop the job that arrived while the job waited, or before the job began."""
+    """A signal that ends the job's work, because the job was asked to stop.
+
+    The signal is raised while the job waits for the end of a hold, and where the job would
+    otherwise begin further work.
+    """
 
 
 class Keeper:
-    """The past frontiers that a build's job keeps for later queries.
+    """An object that keeps past frontiers of a build for later queries.
 
     A frontier is kept before the next frontier is published.
 
-    While the build serves, the job keeps a frontier at regular intervals and at each switch: always
-    the frontier that readers see at that moment. If no job ran at a switch, the next job keeps the
-    frontier when it begins, since readers saw no other frontier in between.
+    While the build serves, the job keeps a frontier at regular intervals and at each switch of the
+    serving build. The kept frontier is always the frontier that readers see at that moment. If no
+    job ran at a switch, the next job keeps the frontier when the job begins, since readers have
+    seen no other frontier in between.
     """
 
     def __init__(
@@ -90,9 +95,11 @@ class Keeper:
         self._due = clock()
 
     def read_record(self, record: JournalRecord, shown: Frontier | None) -> None:
-        """Processes the next journal record, and keeps the frontier if the record is a switch.
+        """Processes the next journal record, and keeps the current frontier at a switch.
 
-        `shown` is the frontier that readers see, or None if readers see no frontier yet.
+        A switch is a new generation in which this build, or an overlay of this build, served before
+        or serves now. `shown` is the frontier that readers see, or None if readers see no frontier
+        yet.
         """
         if isinstance(record.event, Staged) and record.event.tables_of == self._build:
             self._shown_by.add(record.event.build)
@@ -152,8 +159,8 @@ class Publisher:
     ) -> None:
         """Creates a publisher for the build `birth`.
 
-        `hold_seconds` is the maximum duration of a hold. Keeper explains `keep_every_seconds`. If
-        `stop` is set, a wait for the end of a hold ends.
+        `hold_seconds` is the maximum duration of a hold. `Keeper` explains `keep_every_seconds`. If
+        `stop` is set, a publisher that waits for the end of a hold raises Stopping.
         """
         self._store = store
         self._birth = birth
@@ -189,8 +196,8 @@ class Publisher:
         """Begins this process's epoch by repeating the newest frontier, and returns the copy.
 
         If the frontier records are lost, publishes a frontier that is made from the tables' marks.
-        Returns None if the build has published no frontier. After this call, a dead process can
-        publish no frontier, so tables can be taken back to the returned frontier.
+        Returns None if the build has published no frontier. After this call, no earlier process of
+        the build can publish a frontier, so the tables can be reverted to the returned frontier.
         """
         with self._turn:
             self._newest = self._frontiers.publish_next(
@@ -221,11 +228,12 @@ class Publisher:
         heard_at: str | None = None,
         failing: Mapping[str, str] | None = None,
     ) -> Frontier:
-        """Publishes the frontier of the slice of `mark`, which all tables have folded.
+        """Publishes the frontier of a slice that all tables have folded.
 
-        Also publishes `heard_at` if it is given. `failing` contains the views that cannot be
-        computed at this frontier, with the reasons. Waits while a hold is open. Raises Stopping if
-        the job is asked to stop during the wait.
+        `mark` is the slice's mark, and `versions` contains the versions of the tables. Also
+        publishes `heard_at` if it is not None. `failing` contains the views that cannot be computed
+        at this frontier, with the reasons. Waits while a hold is open. Raises Stopping if the job
+        is asked to stop during the wait.
         """
         return self._when_free(
             lambda last: replace(
@@ -243,24 +251,24 @@ class Publisher:
         )
 
     def republish(self, versions: Mapping[str, int]) -> Frontier:
-        """Publishes the newest frontier again, with new versions that have the same rows.
+        """Publishes the newest frontier again, with new versions that contain the same rows.
 
-        Maintenance makes such versions. Waits and raises Stopping like `publish`.
+        Maintenance creates such versions. Waits and raises Stopping like `publish`.
         """
         return self._when_free(
             lambda last: replace(last, versions=dict(versions), heard_at=last.heard_time)
         )
 
     def publish_heard_at(self, heard_at: str) -> Frontier:
-        """Publishes the newest frontier again, with the time `heard_at`.
+        """Publishes the newest frontier again, with a newer time `heard_at`.
 
-        Up to that time, the build has read all of its compacted topics. Waits and raises Stopping
-        like `publish`.
+        `heard_at` is the time up to which the build has read all records of its compacted topics.
+        Waits and raises Stopping like `publish`.
         """
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def follow_journal(self) -> None:
-        """Reads new records of the journal, and keeps the frontier if one is due.
+        """Reads new journal records, and keeps the newest frontier for later queries if it is due.
 
         Acknowledges an open hold, and releases a hold that lasts too long.
         """
@@ -331,7 +339,7 @@ class Publisher:
         self._newest = frontier
 
     def _synced(self, frontier: Frontier) -> Frontier:
-        """Syncs the files that a frontier names to the disk, and adds checksums to the frontier.
+        """Syncs the files that a frontier names to the disk.
 
         Returns the frontier with the checksums of these files and of the tables' file lists.
         """
@@ -370,11 +378,11 @@ _FOLLOWS = ("floor", "kept", "legs")
 
 
 def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
-    """Makes a frontier from the tables' marks for a build whose frontier records are lost.
+    """Makes a frontier from the tables' marks, for a build whose frontier records are lost.
 
     Returns None if the build has published no frontier. The caller must hold the build's lock.
-    Raises Damaged if the tables have no slice in common. Also raises Damaged if contributions wait
-    next to a table, since then it is unknown which contributions were drained.
+    Raises Damaged if there is no slice that all tables have folded. Also raises Damaged if
+    contributions wait next to a table, since then it is unknown which contributions were drained.
     """
     if not any(store.names(f"{folder_of_build(birth.build)}/{each}") for each in _FOLLOWS):
         return None
@@ -414,7 +422,7 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
 def common(
     marks: Mapping[str, Sequence[tuple[int, Mark]]],
 ) -> tuple[Mark, Mapping[str, int]] | None:
-    """Returns the newest mark that all tables have, and the tables' versions with this mark. Pure.
+    """Returns the newest mark that all tables have, and each table's version with this mark. Pure.
 
     `marks` contains the versions of each table with their marks, the newest version first. If
     several versions of a table have the mark, the newest of these versions is returned. Returns

@@ -1,15 +1,16 @@
 """Recent rows: contributions that wait next to a large table, folded by key.
 
-The cost of a merge grows with the table: merging 2,000 random keys takes seconds if the table has
-10 million rows, and some 50 ms if it has 100,000 rows. So next to a table of many rows there are
-two small tables of contributions (kappa/tables/merge.py), and a slice is merged into one of these.
-When this small table is full, slices are merged into the other small table, and a thread drains the
-full table into the large table by the same merge. Readers fold all three tables (merge on read), at
-the versions that a frontier names. So the rows are the same before, during and after a drain.
+The cost of a merge grows with the number of rows in the table: merging 2,000 random keys takes
+seconds if the table has 10 million rows, and some 50 ms if it has 100,000 rows. So next to a table
+of many rows there are two small tables of contributions (kappa/tables/merge.py), and a slice is
+merged into one of these. When this small table is full, slices are merged into the other small
+table, and a thread drains the full small table into the large table by the same merge. Readers fold
+all three tables (merge on read), at the versions that a frontier names. So the rows that readers
+see are the same before, during and after a drain.
 
-A frontier names both the table after a drain and the emptied recent table, or neither of the two.
-After a crash between the two commits, the first commit is taken back. If no merge can express the
-folds of a table, the table has no recent rows.
+A drain makes two commits: to the large table, and to the emptied recent table. A frontier names the
+versions of both commits or of neither. After a crash between the two commits, the first commit is
+reverted. If no merge can express the folds of a table, the table has no recent rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _COPIES = 4
 class RecentRows:
     """The recent rows of one table of a build, for use by the thread that folds slices.
 
-    A second thread drains recent rows into the table; it is started by the first drain.
+    A second thread drains recent rows into the table. The first drain starts this thread.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class RecentRows:
         *,
         large_rows: int | None,
     ) -> None:
-        """Opens the recent tables that exist. `paths` has the paths of both recent tables, by name.
+        """Opens the recent tables that exist. `paths` maps the names of both to their paths.
 
-        A table with at least `large_rows` rows is large; with None, no table is large.
+        A table with at least `large_rows` rows is large. If `large_rows` is None, no table is
+        large.
         """
         self._birth = birth
         self._table = table
@@ -92,9 +94,10 @@ class RecentRows:
 
     @property
     def wants_upkeep(self) -> bool:
-        """Returns True if a full recent table cannot be drained before the next maintenance.
+        """Returns True if a full recent table is not drained until the next maintenance.
 
-        Maintenance deletes the files that earlier drains have left.
+        This is the case after four drains: each drain may leave all old files of the large table on
+        the disk, and only maintenance deletes these files.
         """
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
@@ -105,8 +108,8 @@ class RecentRows:
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
         """Yields the tables that no drain reads or writes, by name.
 
-        The two tables of a running drain are left out; they keep their versions until the drain has
-        ended.
+        The two tables of a running drain are left out. The reported versions of these two tables do
+        not change until the drain has ended.
         """
         drained = () if self._draining is None else (self._table, self._draining[0].stored)
         yield from (
@@ -140,7 +143,7 @@ class RecentRows:
         )
 
     def merge(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> None:
-        """Folds a slice's contributions into the recent rows.
+        """Folds a slice's contributions into the recent rows, and begins a drain if one is due.
 
         If there are no contributions, `rows` is None.
         """
@@ -182,7 +185,7 @@ class RecentRows:
     def _note_drained(self) -> None:
         """If a drain has ended, removes the drained rows from the recent table.
 
-        Raises the error of the drain.
+        Raises the drain's error if the drain has failed.
         """
         if self._draining is not None and self._draining[1].done():
             part, ended = self._draining
@@ -195,8 +198,8 @@ class RecentRows:
     def _drain_if(self, *, due: bool) -> None:
         """Begins a drain, unless a drain is running.
 
-        Rows that an earlier job left in the other recent table are drained first. If there are none
-        and `due` is True, the active recent table is drained.
+        If an earlier job left rows in the other recent table, that table is drained. Otherwise, the
+        active recent table is drained if `due` is True.
         """
         if self._draining is not None:
             return
@@ -234,7 +237,7 @@ class RecentPart:
     """A recent table of contributions, with one row per key."""
 
     def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
-        """Opens the table if it exists. `limited` contains the columns of `sum_limits`."""
+        """Opens the table if it exists. `limited` names the columns that `sum_limits` limits."""
         self.name = name
         self._path = path
         self._birth = birth
@@ -254,7 +257,8 @@ class RecentPart:
     def fed_at(self) -> tuple[int, int, int]:
         """Returns the place of the last slice that was merged into this table.
 
-        Of two recent tables, the table with the greater place got the later slice.
+        If the table does not exist, the place is before all slices. Of two recent tables, the table
+        with the greater place got the later slice.
         """
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
@@ -300,7 +304,7 @@ class RecentPart:
         return pa.concat_tables(held)
 
     def empty(self) -> None:
-        """Deletes all rows. The table keeps its mark."""
+        """Deletes all rows of the table. The mark of the table does not change."""
         assert self.stored is not None
         failpoint("recent.before_empty")
         self.stored.empty(self.stored.mark())
@@ -328,7 +332,7 @@ def sum_limits(birth: TableBirth) -> dict[str, Any]:
 
 
 def greatest_in(rows: pa.Table, column: str) -> Any:
-    """Returns the greatest absolute value in a column of the rows, or 0 without values."""
+    """Returns the greatest absolute value in a column, or 0 if the column has no values."""
     bounds = pc.min_max(rows.column(column))
     return max(
         (abs(end) for end in (bounds["min"].as_py(), bounds["max"].as_py()) if end is not None),

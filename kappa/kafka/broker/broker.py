@@ -5,8 +5,9 @@ The process runs in KRaft mode, as broker and controller together. The broker's 
 copy of any data in this broker; use a cluster for that, with `kafka.bootstrap_servers`.
 
 `broker.json` describes the process and the ports of the last run. The next run uses the same ports,
-so that clients find the broker again. If the process of the last run still runs after a crash, it
-is killed, unless it works in another folder: `broker.json` may be a copy.
+so that clients find the broker again. If the broker of the last run still runs after a crash, the
+next run kills it. A broker that uses another folder is not killed: in a copied root, `broker.json`
+describes the broker of the first root.
 
 Kafka's settings: https://kafka.apache.org/documentation/#configuration
 """
@@ -69,10 +70,11 @@ class Broker:
     ) -> Self:
         """Starts the broker of a root folder, and returns when the broker answers.
 
-        Call this from the main thread (`start_tied`). If a broker of an earlier run still uses the
-        same data, it is killed first. `syncs` is explained at `server_properties`. `list_classes`
-        is the path of a file to which the JVM writes the list of the broker's classes. Raises
-        KappaError, with the reason from the broker's log, if the broker exits before it answers.
+        Call this from the main thread (see `start_tied`). If a broker of an earlier run still uses
+        the same data, it is killed first. With `syncs`, acknowledged records survive a power loss.
+        `list_classes` is the path of a file to which the JVM writes the list of the broker's
+        classes. Raises KappaError, with the reason from the broker's log, if the broker exits
+        before it answers.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +128,9 @@ class Broker:
         return self._process.poll() is None
 
     def stop(self, patience_seconds: float = _STOP_SECONDS) -> None:
-        """Stops the broker with SIGTERM, and kills it if it does not exit in time.
+        """Stops the broker with SIGTERM, and kills it if it still runs after `patience_seconds`.
 
-        The time is `patience_seconds`. A second call does nothing.
+        A second call does nothing.
         """
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
@@ -318,7 +320,7 @@ class LastRun:
 
     @classmethod
     def of(cls, folder: Path, port: int, controller_port: int, process: ProcessId | None) -> Self:
-        """Describes a process that was just started with this folder."""
+        """Returns the description of a broker process that was just started in `folder`."""
         place = folder.stat()
         return cls(FORMAT, port, controller_port, process, place.st_dev, place.st_ino)
 
@@ -467,7 +469,7 @@ rootLogger.appenderRef.file.ref = file
 def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
     """Returns the size of each partition's log segments in a root's broker, in bytes.
 
-    A topic without any folder is left out.
+    A topic is left out if the broker has no folder of any of its partitions.
     """
     data = root / "broker" / "data"
     found: dict[str, dict[int, int]] = {}

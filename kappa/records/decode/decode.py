@@ -1,4 +1,4 @@
-"""Decodes raw records in this process: the records of a slice, ranges in threads, or batches."""
+"""Decodes raw records in this process: a table, ranges in several threads, or single batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kappa.records.identity import Memory
 
 
 class TooManyBytesError(Exception):
-    """The error that records are too large to be decoded in memory."""
+    """The error for records that are too large to be decoded in memory."""
 
 
 class ByteBudget:
@@ -28,7 +28,7 @@ class ByteBudget:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Subtracts `count` from the budget. Raises TooManyBytesError if it is too small."""
+        """Subtracts `count` from the budget. Raises TooManyBytesError if too little is left."""
         self._left -= count
         if self._left < 0:
             raise TooManyBytesError
@@ -91,8 +91,8 @@ def decoded_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decodes the batches of a topic without an identity, in this process.
 
-    The raw key, value and headers of rejects are included in the result. `raw` contains ranges of
-    offsets; for the records in these ranges, they are included too.
+    For rejects, and for all records in the ranges of offsets in `raw`, the result includes the raw
+    key, value and headers.
     """
     ranges = tuple(raw)
     decoder = Decoder(topic, clock, {}, lambda _partition: Memory(topic.identity_horizon_ms))

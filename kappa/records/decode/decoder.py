@@ -316,7 +316,7 @@ def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) ->
 
 
 def array_of_type(column: Any, kind: pa.DataType) -> pa.Array:
-    """Returns the values as an Arrow array of the given type."""
+    """Returns `column` as an Arrow array of the type `kind`."""
     return (
         column if isinstance(column, pa.Array) and column.type == kind else pa.array(column, kind)
     )

@@ -17,7 +17,7 @@ from kappa.declare.values.arrow import Bytes, Ends, Numbers
 
 
 class Spelling(IntEnum):
-    """The expected form of a value in a record. Instead, the value may be `null`."""
+    """The expected form of a value in a record, unless the value is `null`."""
 
     # Without escapes or control characters.
     TEXT = 0

@@ -45,8 +45,8 @@ class Found(NamedTuple):
     """The values that were found, as arrays with a row per value and a column per record.
 
     `values` contains an integer or a boolean, or the position in the data where a text or number
-    begins. `lengths` contains the number of bytes, or -1 for null. `sure` has an element per
-    record, which is True if the record has the layout.
+    begins. `lengths` contains the number of bytes, or -1 for null. `sure` contains one element per
+    record: True if the record has the layout.
     """
 
     sure: npt.NDArray[np.bool_]

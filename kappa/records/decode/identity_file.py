@@ -28,7 +28,7 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Stores a memory for `offset`, and overwrites an existing file.
+    """Stores the memory of a partition for `offset`, and overwrites an existing file.
 
     `log_time` is the log time of the last record before the offset, or None if there is no such
     record.

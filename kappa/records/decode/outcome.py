@@ -49,11 +49,12 @@ HIDDEN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of one partition's records in a slice, by fate, and its last log time.
+    """The counts of a partition's records in a slice, by fate, and the partition's last log time.
 
     `late` is the number of rejects that are too late. `redriven` is the number of records that name
-    an original, whatever their fate; function/redriven_records.py decides later which of these
-    records are duplicates. `truncations` is the number of decoded records that truncate a table.
+    an original, whatever their fate; kappa/engine/function/redriven_records.py decides later which
+    of these records are duplicates. `truncations` is the number of decoded records that truncate a
+    table.
     """
 
     decoded: int

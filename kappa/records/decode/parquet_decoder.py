@@ -81,7 +81,7 @@ class Remembering:
 class DecodedShares:
     """A topic's decoded files in the order of its partitions, with the counts per partition.
 
-    `carried` contains the log times that replace those of the files' rows where they are too low.
+    Some log times in the files are too low. `carried` contains the log times that replace them.
     """
 
     files: tuple[str, ...]
@@ -283,7 +283,7 @@ class Shares:
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides a topic's ranges into shares, if this uses more cores and gives the same rows."""
+    """Divides a topic's ranges into shares, if this uses more cores without changing rows."""
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)

@@ -1,7 +1,8 @@
 """Decodes many plain Avro records at once, with compiled code.
 
-A plain record is written with a flat schema. Its fields are exactly the fields of the declared
+A plain record is written with a flat schema that contains exactly the fields of the declared
 schema, with the same types. The reader of single records decodes every other record, valid or not.
+
 This file contains all compiled code for Avro and all constants in that code, because the cached
 machine code is identified only by the digest of this file (kappa/base/loops.py).
 """
@@ -92,9 +93,9 @@ def read_all(
     """Decodes the records at the given places of a batch, without their first `skipped` bytes.
 
     `spec` contains, for each field, its coding and the union branch for null, or -1 if the field
-    has no null. The function fills `values` and `lengths`. A value is a number, a boolean, the bits
-    of a double or float, or the position where a text begins. The length -1 means null. `sure` is
-    set to True for each record that was decoded exactly to its end.
+    cannot be null. The function fills `values` and `lengths`. A value is a number, a boolean, the
+    bits of a double or float, or the position where a text begins. The length -1 means null. `sure`
+    is set to True for each record that was decoded exactly to its end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped

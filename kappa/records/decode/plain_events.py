@@ -1,4 +1,4 @@
-"""Decodes whole batches of plain JSON events, much faster than one by one.
+"""Decodes whole batches of plain JSON events, much faster than the reader of single records.
 
 The decoder is compiled code. kappa/records/record.py is the only definition of validity; this
 decoder decodes only records that it proves to be valid. A record is decoded here only if the bytes
@@ -193,7 +193,11 @@ def _plain_column(
 
 
 def _cast_texts(values: pa.Array) -> pa.Array:
-    """Casts bytes to strings. Bytes that are not UTF-8 become null, and so do nearby values."""
+    """Casts bytes to strings. Values that are not UTF-8 become null.
+
+    The cast fails as a whole if a value is not UTF-8. So the values are then cast in groups of
+    1,000, and all values of a group become null if one of them is not UTF-8.
+    """
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

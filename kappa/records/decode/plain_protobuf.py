@@ -1,8 +1,8 @@
 """Decodes many plain Protobuf messages at once, with compiled code.
 
-A plain message has each field at most once, in the field's own wire type. It has no repeated field
-and no field whose type is a message that the user defines. The reader of single records decodes
-every other record, valid or not.
+A plain message contains each field at most once, in the field's own wire type. It contains no
+repeated field and no field whose type is a message that the user defines. The reader of single
+records decodes every other record, valid or not.
 
 This file contains all compiled code for Protobuf and all constants in that code, because the cached
 machine code is identified only by the digest of this file (kappa/base/loops.py).
@@ -291,9 +291,10 @@ class PlainProtobuf(PlainReader):
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns, for each frame, its length and the places of the records that begin with it.
+        """Returns each frame's length, and the places of the records that begin with the frame.
 
-        New frames are learned from the records, as far as they contain the declared message.
+        If a record begins with an unknown frame of the declared message, that frame is added to the
+        known frames.
         """
         found = []
         left = np.flatnonzero(records.valid)
@@ -371,7 +372,7 @@ class PlainProtobuf(PlainReader):
 
 
 def _field_part(field: Any) -> _Part:
-    """Describes a field for the compiled loop and the checks after it."""
+    """Returns a message field's description for the compiled loop and the checks after it."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:

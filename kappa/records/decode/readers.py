@@ -49,7 +49,7 @@ def topic_of_keys(topic: Topic) -> Topic:
 
 
 class FormattedKeys(PlainReader):
-    """A reader of plain records whose keys have their own format and are plain too."""
+    """A reader of plain records whose keys are also plain, but have a separate format."""
 
     def __init__(self, records: PlainReader, keys: PlainReader) -> None:
         """Stores the reader of the records and the reader of the keys.

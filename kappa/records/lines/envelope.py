@@ -92,7 +92,7 @@ def _field_bytes(found: Any, of: str) -> bytes | None:
 def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
     """Returns the fields of an envelope by name: the parsed value, and its JSON text in the line.
 
-    The text has all digits of numbers. Raises UsageError if the line is not an envelope.
+    The text contains all digits of a number. Raises UsageError if the line is not an envelope.
     """
     try:
         text = line.decode()

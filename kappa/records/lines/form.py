@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Given(StrEnum):
-    """The form of a file of events."""
+    """The form of a file of events: unchanged lines, lines of JSON, CSV, or Parquet."""
 
     LINES = "lines"
     JSONL = "jsonl"

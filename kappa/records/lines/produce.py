@@ -84,7 +84,7 @@ def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
 def placed_events(
     form: Given, topic: Topic, lines: Iterable[bytes], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields the records of a file whose lines have the form `form`, in the topic's format."""
+    """Yields the records for the lines of a file, in the topic's format. `form` is their form."""
     match form:
         case Given.LINES:
             return placed_lines(lines, line_records(topic), file)
@@ -95,7 +95,7 @@ def placed_events(
 
 
 def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns the function that makes a record from a line, as `event_records` does.
+    """Returns the function that creates a record from an unchanged line, as in `event_records`.
 
     For a topic in CSV, the function also raises UsageError if the first line is a header.
     """
@@ -119,7 +119,7 @@ def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
 
 
 def event_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns the function that makes a record from the unchanged line of an event.
+    """Returns the function that creates a record from the unchanged line of an event.
 
     The record's Kafka key is the value of the topic's key column, if the topic declares one. The
     function raises UsageError if an event of a compacted topic has no key. `event_records` itself

@@ -1,6 +1,7 @@
-"""The files of a root by path or URL, as Delta names files, for modules without a store.
+"""Access to the files of a root by path or URL, for modules that have no Store object.
 
-A URL must be in a bucket that this process has opened. A path is on the local disk.
+Delta tables identify files in the same form. A URL must be in a bucket that this process has
+opened. A path is on the local disk.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def read_file(address: str) -> bytes:
 
 
 def write_file(address: str, content: bytes) -> None:
-    """Writes a file that is either whole or absent, and replaces an existing file.
+    """Writes a file as a whole or not at all. An existing file is replaced.
 
     After the function returns, the file survives a power loss.
     """
@@ -157,11 +158,11 @@ def write_file(address: str, content: bytes) -> None:
 
 
 def put_new_file(address: str, content: bytes) -> bool:
-    """Writes a file that is either whole or absent. Returns False if the file already exists.
+    """Creates a file as a whole or not at all. Returns False if the file already exists.
 
-    If False is returned, nothing has changed. The claim is not checked, and on a disk the file is
-    not synced; the same is true for files that delta-rs writes. If the file cannot be written,
-    raises OSError for a disk, and KappaError for a bucket.
+    If False is returned, nothing has changed. The claim is not checked, and a file on a disk is not
+    synced; both are also true for files that delta-rs writes. Raises OSError if a file on a disk
+    cannot be written, and KappaError if a file in a bucket cannot be written.
     """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
@@ -178,7 +179,10 @@ def file_exists(address: str) -> bool:
 
 
 def changed_at(address: str) -> float | None:
-    """Returns the time when a file was written, in seconds since 1970, or None if it is missing."""
+    """Returns the time when a file was written, in seconds since 1970.
+
+    Returns None if the file does not exist.
+    """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
         meta = bucket.object_meta(name)
@@ -259,10 +263,10 @@ def _entries_below(folder: str) -> Iterator[FileEntry]:
 def ask_side_by_side(
     root: str, ask: Callable[[_Asked], _Answer], each: Iterable[_Asked]
 ) -> list[_Answer]:
-    """Calls `ask` for each item, and returns the answers in the order of the items.
+    """Calls `ask` for each item in `each`, and returns the results in the order of the items.
 
-    If `root` is in a bucket, several calls are made at the same time. If it is on a disk, one call
-    is made after the other.
+    If `root` is in a bucket, several calls run at the same time. If `root` is on a disk, the calls
+    run one after the other.
     """
     each = list(each)
     if len(each) < 2 or not is_bucket(root):
@@ -278,7 +282,10 @@ def ask_side_by_side(
 
 
 def ask_together(root: str, *asks: Callable[[], Any]) -> list[Any]:
-    """Makes several calls, at the same time if `root` is in a bucket, and returns their answers."""
+    """Calls the functions `asks`, and returns their results in the same order.
+
+    The calls run at the same time if `root` is in a bucket, and one after the other otherwise.
+    """
     return ask_side_by_side(root, lambda ask: ask(), asks)
 
 
@@ -373,7 +380,10 @@ def writing_file(address: str) -> Iterator[Path]:
 
 
 def copy_file(address: str, to: str) -> None:
-    """Copies a whole file to another root. Raises OSError if the file does not exist."""
+    """Copies the file at `address` to `to`, a path or URL in another root.
+
+    Raises OSError if the file does not exist.
+    """
     with writing_file(to) as path:
         if is_bucket(address):
             fetch_file(address, path)

@@ -90,10 +90,11 @@ NOT_LET_IN = (
 
 
 class Patience(NamedTuple):
-    """Time limits in seconds: for all attempts, for one answer, and for a connection.
+    """Time limits for requests to a bucket, in seconds.
 
-    The last attempt begins before the time `again` is over. So a caller may wait for as long as the
-    sum of `again` and `answer`.
+    `again` is the limit for all attempts of a request together, `answer` for one answer, and
+    `connection` for opening a connection. The last attempt begins before the time `again` is over.
+    So a request may last as long as the sum of `again` and `answer`.
     """
 
     again: int

@@ -41,7 +41,7 @@ _ANYBODYS = ("leases/",)
 
 
 class Claim(Struct, frozen=True):
-    """The claim of a host. It is valid until another host takes the root over.
+    """The claim of a host. It is valid until another host claims the root.
 
     `id` is unique to the host. `pid` and `boot` identify the supervisor that claimed the root last.
     If the claim is `released`, no host has the root.
@@ -82,16 +82,16 @@ class Control(Protocol):
 
 
 class DiskControl:
-    """The control of a root on a disk: locks, of which only one host can be the holder.
+    """The control of a root on a disk: file locks decide which process may change it.
 
-    This holds even on a disk that several hosts share.
+    Only one host can have a lock at a time, even on a disk that several hosts share.
     """
 
     def take(self, *, over: bool) -> None:
         """Does nothing: the process with the supervisor's lock controls the root."""
 
     def ensure_mine(self) -> None:
-        """Does nothing: the process with the disk's locks controls the root."""
+        """Does nothing: the process with the root's file locks controls the root."""
 
     def release(self) -> None:
         """Does nothing: a lock ends with its process."""
@@ -105,7 +105,10 @@ class BucketControl:
     """The control of a root in a bucket, by the claim in that bucket."""
 
     def __init__(self, bucket: Bucket, local: Path) -> None:
-        """Makes `bucket` check the claim before each change. `local` is this host's own folder."""
+        """Sets up `bucket` so that it checks the claim before each change.
+
+        `local` is this host's own folder, in which the id of this host's claim is stored.
+        """
         self._bucket = bucket
         self._own_file = local / _OWN
         bucket.before_change = self._ensure_may_change

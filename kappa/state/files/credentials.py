@@ -63,7 +63,7 @@ def keys_of_environment() -> Keys | None:
 
 
 def keys_of_chain() -> Keys:
-    """Returns keys from the credential chain, which are valid for about ten more minutes.
+    """Returns keys that are valid for about ten more minutes, from Amazon's credential chain.
 
     If a source issues keys that are valid for a shorter time, each call requests new keys from the
     source. Raises KappaError if the chain provides no keys, or if a source fails.

@@ -1,7 +1,7 @@
-"""Objects below a root: the protocol for both kinds of root, and the kind for a local folder.
+"""The operations on objects below a root: a protocol, and its implementation for a local folder.
 
-The kind for a bucket is in bucket.py. On a disk, the library obstore reads and lists objects. But
-obstore does not sync files, so kappa/base/disk.py writes the objects.
+The implementation for a bucket is in bucket.py. On a disk, the library obstore reads and lists
+objects. But obstore does not sync files, so kappa/base/disk.py writes the objects.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class DiskFiles:
     def put(self, name: str, content: bytes, *, new: bool, synced: bool) -> bool:
         """Writes a whole object. With `new`, returns False if the object already exists.
 
-        If False is returned, nothing has changed. If `synced`, the object of that name survives a
-        power loss after the return, whether this call or an earlier one wrote it.
+        If False is returned, nothing has changed. With `synced`, the object survives a power loss
+        after the function has returned, even if an earlier call wrote the object.
         """
         path, synced = self.folder / name, synced and self._syncs
         try:

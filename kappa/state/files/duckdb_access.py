@@ -56,10 +56,11 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB connection that computes rows to be stored, without a faulty optimization.
+    """Opens a DuckDB connection for queries whose rows will be stored.
 
-    DuckDB 1.5 may move the filter of a join below the order and limit of a subquery of the join;
-    then the rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
+    The connection does not use a faulty optimization of DuckDB 1.5: if a join contains a subquery
+    with an order and a limit, DuckDB may apply the filter of the join before the limit, and the
+    rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
     """
     connection = open_over_files(config)
     # Readers' queries keep this optimisation, since without it a limit sorts all rows.
@@ -68,10 +69,10 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_for_few_rows() -> Connection:
-    """Opens a connection as `open_exact` does, whose as-of joins treat nulls as SQL requires.
+    """Opens a connection like that of `open_exact`, but with as-of joins that are exact for nulls.
 
-    For that, an as-of join compares all rows of one side with all rows of the other side, so it is
-    slow for many rows. For joins of more rows, see `kappa/tables/views/nulls.py`.
+    For that, an as-of join compares all rows of one side with all rows of the other side, so the
+    join is slow for many rows. For joins of more rows, see `kappa/tables/views/nulls.py`.
     """
     connection = open_exact()
     connection.execute("set asof_loop_join_threshold = 1000000")
@@ -81,12 +82,13 @@ def open_for_few_rows() -> Connection:
 def renew_access(
     connection: Connection, access: Access = NO_ACCESS, *, remembers: bool = False
 ) -> Access:
-    """Gives a DuckDB connection access to all buckets that this process has opened.
+    """Lets a DuckDB connection read all buckets that this process has opened.
 
-    `access` is the access that the connection has. Returns the access that it has afterwards. If
-    `access` is still valid, nothing is changed. With `remembers`, the connection caches information
-    about files (such as sizes) for as long as it is open, instead of requesting it for each query;
-    this is correct because files never change. Raises KappaError if DuckDB cannot read buckets.
+    `access` is the connection's access before the call; the function returns the access after the
+    call. If `access` is still valid, nothing is changed. With `remembers`, the connection caches
+    information about files (such as sizes) for as long as it is open, instead of requesting the
+    information for each query; this is correct because files never change. Raises KappaError if
+    DuckDB cannot read buckets.
     """
     now = _access_now()
     if now == access or now.keys is None:

@@ -23,7 +23,7 @@ LOOK_SECONDS = 5.0
 
 
 class MarkerWatch:
-    """A watcher of one marker: knows whether the marker has changed since the last check."""
+    """A watcher of one marker: detects that something new may have been written to the root."""
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Watches `marker`. If `marker` is None, `are_due` always returns True."""

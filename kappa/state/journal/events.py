@@ -47,7 +47,7 @@ class Difference(Struct, frozen=True):
 
     `rows_before` and `rows_after` are the numbers of compared rows, or None if that build has no
     table of this name. `unsettled` is the number of rows that are not compared: their keys come
-    from a compacted topic, and have been written again in that topic since (law 5).
+    from a compacted topic, which contains records of these keys after the compared offsets (law 5).
 
     Appended rows have no keys. If such a row occurs more often in one build, each additional
     occurrence counts as an added or a removed row.
@@ -116,10 +116,11 @@ class OutcomeCount(Struct, frozen=True):
 class Receipt(Struct, frozen=True):
     """The proof in the record of a promote.
 
-    `live_offsets` is None for the first build of a pipeline, since there was no build to hold.
-    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`); the code
-    diff was made between these sources. `base` is the base of a branch: the rows up to its offsets
-    come from another build. `tables_of` is the build below an overlay, which needs no replay.
+    `live_offsets` is None for the first build of a pipeline, since there was no live build to hold.
+    `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`); the
+    receipt's code diff compares these sources. `base` is the base of a branch: another build has
+    computed the rows up to the offsets of the base. `tables_of` is the build below an overlay; an
+    overlay needs no replay.
     """
 
     pipeline: str

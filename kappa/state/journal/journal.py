@@ -172,7 +172,7 @@ def acting_as(name: str | None) -> Iterator[None]:
     """Makes `name` the author of the records that are appended within the block.
 
     `name` is the name of a network client (`Identity.name`), or None for the user of this process.
-    It applies to this task or thread, and to tasks and threads that copy its context.
+    Only this task or thread, and tasks and threads that copy its context, use this author.
     """
     before = _asker.set(name)
     try:
@@ -249,8 +249,8 @@ class JournalView:
     def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
         """Folds all records by `step`, beginning with the value `first`, and returns the result.
 
-        Results are cached by `step`, so that each record is folded once per process; so `step` must
-        be a function at the top level of a module. Raises the errors of `step`.
+        Results are cached by `step`, so that each record is folded once per process. Therefore
+        `step` must be a function at the top level of a module. Raises the errors of `step`.
         """
         folds = self._memory.folds
         known: tuple[int, _T] = folds.get(step, (0, first))

@@ -1,18 +1,18 @@
 """Holds, pauses, retirements and rollout numbers, computed from the journal's records. Pure.
 
-Each of these is a fold of the records: a function returns the new state for the old state and one
-more record. The rules are only in this module, so that all callers agree:
+For each of these, a function computes the new state from the old state and one more record. The
+rules are only in this module, so that all callers agree:
 
 - A hold is a record that stops a build from publishing frontiers. The promote
   (replay/rollout/promote.py) begins holds, and the publisher (kappa/engine/write/publisher.py)
   acknowledges them. A Held record that names the live build begins a hold. A later record ends
   the hold: a Released that names the hold, or any end of the hold's rollout. Rollouts that are
-  promoted together are held together: if a record ends the hold of one, it ends the holds of all.
+  promoted together are held together: a record that ends one of these holds ends all of them.
 - A pause of a pipeline ends with a Resumed. If the pipeline is retired during the pause, the pause
   ends when the pipeline's last build is retired.
 - A retirement of a pipeline ends when the pipeline serves again, by an undo or a deploy. If a
-  query names a table of a retired pipeline, the error says when the pipeline was retired, and how
-  it can serve again.
+  query names a table of a retired pipeline, the error contains the time of the retirement, and the
+  command that makes the pipeline serve again.
 - The n-th record that begins a rollout begins rollout n.
 """
 
@@ -44,7 +44,10 @@ from kappa.state.journal.journal import JournalRecord
 def hold_after(
     hold: JournalRecord | None, record: JournalRecord, build: str
 ) -> JournalRecord | None:
-    """Returns the hold of `build` after `record`. `hold` is the hold before that record."""
+    """Returns the hold that stops `build` after the record `record`, or None if no hold stops it.
+
+    `hold` is the hold that stopped `build` before that record, or None.
+    """
     match record.event:
         case Held(build=held) if held == build:
             return record
@@ -77,8 +80,8 @@ def _held_event(hold: JournalRecord) -> Held:
 class Pause:
     """A pause of a pipeline: the time of its beginning, and the person who requested it.
 
-    `kept` is set if the pipeline was retired during the pause: it is the build to which an undo can
-    still return.
+    If the pipeline was retired during the pause, `kept` is the build to which an undo can still
+    return. Otherwise `kept` is None.
     """
 
     at: str
@@ -95,9 +98,9 @@ Pauses = Mapping[str, Pause]
 
 
 def paused_after(pauses: Pauses, record: JournalRecord) -> Pauses:
-    """Returns the pauses by pipeline after the record `record`.
+    """Returns the pauses that are in effect after the record `record`, by pipeline.
 
-    `pauses` contains the pauses before that record.
+    `pauses` contains the pauses that were in effect before that record.
     """
     match record.event:
         case Paused(pipeline=pipeline):
@@ -161,9 +164,9 @@ Retirements = Mapping[str, Retirement]
 
 
 def retired_after(retirements: Retirements, record: JournalRecord) -> Retirements:
-    """Returns the retirements by pipeline after the record `record`.
+    """Returns the retirements that are in effect after the record `record`, by pipeline.
 
-    `retirements` contains the retirements before that record.
+    `retirements` contains the retirements that were in effect before that record.
     """
     match record.event:
         case PipelineRetired() as event:
@@ -180,7 +183,7 @@ def retired_after(retirements: Retirements, record: JournalRecord) -> Retirement
 
 
 def rollout_id(record: JournalRecord) -> int | None:
-    """Returns the id of a record's rollout, which is the number of the record that began it.
+    """Returns the id of a record's rollout: the number of the record that began the rollout.
 
     Returns None if the record belongs to no rollout.
     """
@@ -193,7 +196,7 @@ def rollout_id(record: JournalRecord) -> int | None:
 def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
     """Returns the ids of all rollouts that have begun by the record `record`, ascending.
 
-    `begun` contains the ids of those that began before that record.
+    `begun` contains the ids of the rollouts that had begun before that record.
     """
     return (*begun, record.number) if isinstance(record.event, Staged | SwitchAsked) else begun
 
@@ -201,7 +204,7 @@ def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...
 def rollout_number(record: JournalRecord, begun: Sequence[int]) -> int | None:
     """Returns the number of a record's rollout (1, 2, 3, ...), or None if it has no rollout.
 
-    `begun` contains the ids of the rollouts that had begun by then, ascending.
+    `begun` contains the ids of the rollouts that had begun when the record was appended, ascending.
     """
     id_ = rollout_id(record)
     return None if id_ is None else bisect_right(begun, id_)

@@ -27,11 +27,11 @@ def changes_sql(
 ) -> str:
     """Returns the DuckDB query for a slice's contributions to a view's table.
 
-    `query` is the view's own query, or a query for some of the view's rows. `relations` has, by
-    name, a query for each relation that `query` reads. `stored` is the query for the same rows as
-    stored in the view's table, with the columns that identify rows. `since` is the number of
-    offsets that the build has folded so far. The returned query fails if several rows have the same
-    keys.
+    `query` is the view's own query, or a query for some of the view's rows. `relations` maps the
+    name of each relation that `query` reads to a query for the rows of that relation. `stored` is a
+    query for the same part of the view as its table stores it, with the columns that identify rows.
+    `since` is the number of offsets that the build has folded so far. The returned query fails if
+    several rows have the same keys.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in stored_columns(view)]

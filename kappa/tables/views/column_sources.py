@@ -26,10 +26,10 @@ class _UnknownError(Exception):
 def column_sources(statement: Tree, tables: Tables) -> list[Sources | None] | None:
     """Returns the sources of each column of a query, in order.
 
-    The result has None for a column that this module does not understand. `statement` is the result
-    of `json_serialize_sql` for the query. `tables` has the types of the columns of each table and
-    view that the query may name. Returns None if the columns of the query cannot be determined one
-    by one.
+    For a column that this module does not understand, the list contains None. `statement` is the
+    result of `json_serialize_sql` for the query. `tables` contains the types of the columns of each
+    table and view that the query may name. Returns None if the columns of the query cannot be
+    determined one by one.
     """
     if is_recursive(statement):
         return None
@@ -49,7 +49,7 @@ class _SourceWalk:
     def query(self, node: Tree, outer: tuple[Scope, ...]) -> list[Sources | None]:
         """Returns the sources of a query's columns.
 
-        `outer` has the scopes of the enclosing queries, the innermost first.
+        `outer` contains the scopes of the enclosing queries, the innermost first.
         """
         if id(node) not in self._known:
             self._known[id(node)] = self._query(node, outer)
@@ -88,7 +88,7 @@ class _SourceWalk:
     def _expression(
         self, expression: Any, scopes: tuple[Scope, ...], named: dict[str, Any]
     ) -> Iterator[ColumnName]:
-        """Yields the sources of an expression. `named` has the select's columns by name."""
+        """Yields the sources of an expression. `named` maps the names of columns to expressions."""
         match expression:
             case Visible():
                 yield from self._visible(scopes[0], expression, scopes[1:])

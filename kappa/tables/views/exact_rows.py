@@ -1,7 +1,7 @@
 """Rewritten queries whose rows leave DuckDB without a loss of precision.
 
-The rows go to Python, to Arrow or to a Parquet file. The types of the query's columns are examined
-before the query runs. If a value of a column would lose precision on the way
+The rows are passed to Python or Arrow, or written to a Parquet file. The types of the query's
+columns are examined before the query runs. If a value of a column would lose precision on the way
 (kappa/declare/values/exact_sql.py), the query is wrapped in another query that writes the value
 exactly.
 """
@@ -25,7 +25,7 @@ Names = Callable[[Iterable[str]], tuple[str, ...]]
 class ExactQuery:
     """A query to run, with the column names and DuckDB types of the original query.
 
-    `as_json` has the positions of the columns that the query returns as JSON text.
+    `as_json` contains the positions of the columns that the query returns as JSON text.
     """
 
     sql: str
@@ -46,8 +46,9 @@ class ExactQuery:
 def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
     """Rewrites a query so that Python can represent its rows exactly.
 
-    If `times` is True, dates and timestamps are Python objects where Python has such a value.
-    Raises DuckDB's errors, and UsageError if a column has a type that cannot be represented.
+    If `times` is True, dates and timestamps become Python objects, unless they are outside the
+    range of Python's types. Raises DuckDB's errors, and UsageError if a column has a type that
+    cannot be represented.
     """
     return _exact_query(
         duck, sql, names, lambda each, kind, column: python_sql(each, kind, column, times=times)
@@ -68,7 +69,7 @@ def python_rows(table: Any) -> list[dict[str, Any]]:
 def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of a query as dicts.
 
-    Dates and timestamps are Python objects where Python has such a value.
+    Dates and timestamps are Python objects, unless they are outside the range of Python's types.
     """
     query = python_query(duck, sql, times=True)
     for row in duck.execute(query.sql).fetchall():

@@ -1,8 +1,8 @@
-"""Functional dependencies: values that rows of a select share if they share other values. Pure.
+"""Functional dependencies: values that are equal in rows in which other values are equal. Pure.
 
-Rows of a table with the same values of the table's keys are a single row. The same holds for rows
-of a subquery with the same values of the columns by which the subquery groups, or of all columns
-that the subquery makes distinct. A query that this module does not understand has no keys.
+Two rows of a table with equal keys are the same row. Two rows of a subquery are also the same row
+if they have equal values in all columns by which the subquery groups, or in all columns of its
+`distinct`. A query that this module does not understand has no keys.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns the columns of an item that follow from the columns `names`.
+        """Returns those columns of an item that are determined by the item's columns `names`.
 
-        The first value is True if `names` determine the whole row of the item. The second value has
-        the columns that `names` determine.
+        The first value is True if `names` determine the whole row of the item. The second value
+        contains the determined columns.
         """
         rows, decided = False, names
         match item.tree:
@@ -121,11 +121,12 @@ class Alike:
         window: Tree | None = None,
         is_grouped: bool = True,
     ) -> None:
-        """Finds the columns and items that are the same in all rows with the same values of `same`.
+        """Finds the columns and items that are equal in all rows with equal values of `same`.
 
         `same` are expressions over the select. `is_grouped` is False for the rows within an
-        aggregate, which are not grouped yet. If `window` is given, the select's windows with the
-        same order have the same value in rows that share everything else.
+        aggregate, which are not grouped yet. `window` is a window function of the select, or None.
+        A window function with the same order as `window` is equal in two rows if all of its parts
+        are equal.
         """
         self._given = keys
         self._scope = keys.scopes.of(select)
@@ -159,7 +160,7 @@ class Alike:
         self._is_grouped = groups is not None
 
     def decides(self, expression: Any, *, by_name: bool = True) -> bool:
-        """Returns True if an expression has the same value in all of these rows.
+        """Returns True if an expression has the same value in all rows of this object.
 
         If `by_name` is True, a name may also be an alias in the select list.
         """
@@ -208,7 +209,7 @@ class Alike:
         )
 
     def left_open(self, expressions: Iterable[Any]) -> list[str]:
-        """Returns the names in expressions whose values may differ between these rows.
+        """Returns the names in `expressions` whose values may differ between this object's rows.
 
         The names are for an error message. The list is empty if no expression may differ.
         """
@@ -223,7 +224,10 @@ class Alike:
         return list(dict.fromkeys(names)) or ["something else"] * bool(left)
 
     def _follow(self, conditions: list[Tree]) -> None:
-        """Finds all columns and items that must be the same because others are the same."""
+        """Finds the further columns and items that must be equal if those found so far are equal.
+
+        `conditions` are the conditions of the select's `where` clause.
+        """
         edges = self._scope.edges
         # The columns of a compared full join may come from either side.
         full = {
@@ -292,7 +296,10 @@ class Alike:
         return rows, {*decided} & unique
 
     def _place(self, expression: Any) -> set[Place]:
-        """Returns the place of an expression, in a set. Empty unless it is a single column."""
+        """Returns a set with the place of the column that an expression names.
+
+        The set is empty if the expression is not exactly one column.
+        """
         found = self._scope.find(expression)
         return set() if found is None or len(found.places) != 1 else {*found.places}
 

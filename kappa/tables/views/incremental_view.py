@@ -2,11 +2,11 @@
 
 These views read a single table. A group's new count is the stored count, plus the number of rows
 that the slice adds to the group, minus the number of rows that the slice removes from the group. So
-the cost of a slice depends on the size of the change, however large the groups are. Next to its
-columns, such a view stores the number of rows of each group, and the number of values of each sum.
-Minima and maxima are kept by change only if rows are never changed or deleted. Averages are not
-kept by change: DuckDB divides a sum by a count with more digits than a column has. Pure, except
-that DuckDB parses queries and derives their types, without reading rows.
+the cost of a slice depends on the size of the change, however large the groups are. In addition to
+its columns, such a view stores the number of rows of each group, and the number of values of each
+sum. Minima and maxima are kept by change only if rows are never changed or deleted. Averages are
+not kept by change, because DuckDB computes an average with more digits than a stored column has.
+Pure, except that DuckDB parses queries and derives their types, without reading rows.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class ByChange:
     def changed(self, stored: str, parts: Iterable[str]) -> str:
         """Returns the query for the new state of groups.
 
-        `stored` is the query for the groups' state before the slice. `parts` has the names of the
-        relations that exist: COME has the states of the rows that the slice has added, and GONE has
-        the states of the rows that the slice has removed.
+        `stored` is the query for the groups' state before the slice. `parts` contains the names of
+        the relations that exist. The relation COME contains the states of the rows that the slice
+        has added, and the relation GONE contains the states of the rows that the slice has removed.
         """
         keys = ", ".join(map(quoted, self.keys))
         columns = f"{keys}, {', '.join(self.columns)}"
@@ -105,8 +105,8 @@ def by_change(
     """Splits a view's query so that slices can keep the view by change.
 
     Returns None if the view cannot be kept by change. `statement` is the query's tree, and `keys`
-    are the view's keys. `tables` are the tables that the query may read. `duck` has the tables, and
-    reads no rows.
+    are the view's keys. `tables` are the tables that the query may read. `duck` is a connection in
+    which these tables exist; no rows are read.
     """
     if is_recursive(statement):
         return None
@@ -136,7 +136,7 @@ def by_change(
 
 
 class _NotByChange(Exception):
-    """The error for a query that has a part that cannot be kept by change."""
+    """The error for a query of which some part cannot be kept by change."""
 
 
 def _is_simple(select: Tree, tables: Container[str]) -> bool:
@@ -161,7 +161,7 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
 
 
 class _Parts:
-    """The groups and the aggregates of a query, split column by column."""
+    """The columns of a query while the query is split into an inner and an outer query."""
 
     def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
@@ -253,7 +253,7 @@ class _Parts:
         return expression
 
     def _counted(self, aggregate: Tree) -> str:
-        """Adds an aggregate to the state, and returns the name of its column.
+        """Adds an aggregate to the state, and returns the name of the new state column.
 
         Raises _NotByChange if the aggregate cannot be kept by change.
         """

@@ -1,10 +1,10 @@
 """The rows of each table on which a view's rows can depend, from the parsed query. Pure.
 
-View rows with the same values in the columns `by` of the view belong together. Each of these
-columns may come unchanged from a column of a table, or a join may compare it with a column of a
-table by equality. Then view rows with certain values in `by` depend only on rows of that table with
-the same values there. So these view rows can be computed from these table rows alone. Nothing is
-assumed: for a query that this module does not understand, the result gives the reason instead of a
+View rows with the same values in the columns `by` of the view belong together. A column in `by` may
+be the unchanged column of a table, or a join may compare the column with a column of a table by
+equality. Then view rows with certain values in `by` depend only on rows of that table with the same
+values there. So these view rows can be computed from these table rows alone. Nothing is assumed:
+for a query that this module does not understand, the result contains the reason instead of a
 lineage.
 """
 
@@ -24,7 +24,8 @@ class Reading:
     """A place at which a query reads a table.
 
     `by` maps each `by` column of the view to the column of the table with the same value, if there
-    is one. `lost` gives the reason for each other `by` column.
+    is one. `lost` maps each other `by` column to the reason why no such column of the table is
+    known.
     """
 
     tree: Tree
@@ -39,7 +40,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree, with named subqueries expanded, and the places at which it reads tables."""
+    """A query's tree with expanded named subqueries, and the places where it reads tables."""
 
     tree: Tree
     scopes: Scopes
@@ -55,10 +56,10 @@ class Lineage:
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Returns the lineage of a query, by following its columns `by` to the tables that it reads.
+    """Returns the lineage of a query, by following its columns `by` to the tables in the query.
 
-    `statement` is the result of `json_serialize_sql` for the query, and `tables` has the types of
-    the columns of each table.
+    `statement` is the result of `json_serialize_sql` for the query, and `tables` contains the types
+    of the columns of each table.
     """
     if is_recursive(statement):
         return Lineage(statement, Scopes(tables), (), "its query is recursive")
@@ -86,8 +87,8 @@ class _Following:
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
         """Follows columns of a query into the tables and subqueries that the query reads.
 
-        `wanted` maps the number of each followed column to its `by` column. `lost` has the reason
-        for each `by` column that cannot be followed.
+        `wanted` maps the number of each followed column to its `by` column. `lost` maps each `by`
+        column that cannot be followed to the reason.
         """
         if has_limit(node):
             lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}
@@ -173,7 +174,7 @@ def _are_same(one: Visible | None, other: Visible) -> bool:
 
 
 def _window_functions(select: Tree) -> Iterator[Tree]:
-    """Yields the window functions of a select, without those in subqueries."""
+    """Yields the window functions of a select, except the window functions in its subqueries."""
     for part in ("select_list", "qualify", "modifiers"):
         yield from (
             each for each in trees(select[part], within=True) if each.get("class") == "WINDOW"

@@ -37,7 +37,10 @@ def unsure_asof(tree: Tree) -> tuple[str, str] | None:
 
 
 def unsure_join(join: Tree) -> tuple[str, str] | None:
-    """Returns a part of a single as-of join, with a remedy, as `unsure_asof` does, or None."""
+    """Returns the part of a single as-of join that DuckDB may compute in two ways, and a remedy.
+
+    Returns None if there is no such part.
+    """
     if join["join_type"] in {"RIGHT", "FULL"}:
         return (
             f"an asof {join['join_type'].lower()} join, on which DuckDB may hang",

@@ -1,6 +1,6 @@
 """Declared queries in a form with exactly one meaning in DuckDB, and a check for use in slices.
 
-A slice gives a view's query its tables as named subqueries. A table has a schema, which can
+In a slice, a view's query reads its tables as named subqueries. A table has a schema, which can
 distinguish two relations of the same name. A named subquery has no schema, so a query that depends
 on schemas cannot run in a slice.
 """
@@ -18,7 +18,8 @@ from kappa.tables.views.syntax_tree import sql_of, tree_of
 def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
     """Returns the reason why DuckDB cannot run a query over these named relations, or None.
 
-    `relations` has a query per name. `duck` has the tables, and reads no rows.
+    `relations` maps the name of each relation to a query. `duck` is a connection in which the
+    tables of these queries exist; no rows are read.
     """
     named = ", ".join(f"{quoted(name)} as ({each})" for name, each in relations.items())
     try:
@@ -29,9 +30,9 @@ def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> s
 
 
 def declared_sql(duck: Connection, sql: str) -> str:
-    """Returns a declared query in a form that means the same under all of DuckDB's plans.
+    """Returns a declared query in a form that has the same result under all of DuckDB's plans.
 
-    Without an as-of join, the result is the query itself.
+    A query without an as-of join is returned unchanged.
     """
     if "asof" not in sql.lower():
         return sql

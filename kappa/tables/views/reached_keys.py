@@ -1,10 +1,10 @@
 """The keys of a view that changed rows of a table reach through joins. Pure.
 
-This module is for tables that do not have the view's keys as columns. For example, a customer's row
-has no order, but rows of the view that belong to orders depend on the customer's row. The touched
-keys are computed by a query that has only the joins and conditions of the view's query, with the
-changed rows instead of the table. As with lineage, this query is derived from the parsed query. If
-the query cannot be derived for certain, the result is None.
+This module is for tables that do not contain the view's keys as columns. For example, a customer's
+row contains no order, but view rows about orders depend on the customer's row. The touched keys are
+computed by a query that contains only the joins and conditions of the view's query, and that reads
+the changed rows instead of the table. That query is derived from the view's parsed query, as a
+lineage is. If it cannot be derived for certain, the result is None.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from kappa.tables.views.syntax_tree import Tree, conjuncts, copied, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for the keys that rows of a reading reach, or None if no query is certain.
+    """Returns the query for the keys that changed rows of `reading` can affect, or None.
 
-    `wanted` maps the columns of the query `node` that make a key to the names in the result. The
-    returned query still reads all tables, under the same names. If only rows of that reading are
-    added or deleted, the result of the returned query contains at least the keys of the view's rows
-    that are added, deleted or changed.
+    `node` is the view's query, and `reading` is one place in it at which a table is read. `wanted`
+    maps the columns of `node` that form a key to the names in the result. The returned query still
+    reads all tables, under the same names. If only rows of that reading are added or deleted, the
+    result of the returned query contains at least the keys of the view's rows that are added,
+    deleted or changed. Returns None if no such query can be derived for certain.
     """
     names = [name for name, _ in scopes.outputs(node) or ()]
     if any(names.count(name) != 1 for name in wanted):
@@ -127,7 +128,7 @@ def _turned_joins(tree: Tree, reading: Tree) -> Iterator[Tree]:
 
 
 def _may_lack(join: Tree, side: str) -> bool:
-    """Returns True if a row of the other side may be in the result without a row of this side."""
+    """Returns True if a result row of the join may have no matching row on the side `side`."""
     if side == "left":
         return bool(join["join_type"] == "RIGHT")
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
@@ -139,9 +140,9 @@ def _is_followed(join: Tree) -> bool:
 
 
 def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the items on the reading's side of turned joins.
+    """Returns the numbers of the items on the reading's side of the joins that must be turned.
 
-    Returns None if the joins around the reading cannot be followed.
+    See `_turned_joins`. Returns None if the joins around the reading cannot be followed.
     """
     lacking, upper = set[int](), list[Tree]()
     for join, side in _joins_above(tree, reading):

@@ -42,8 +42,8 @@ _CAST = "sum what is exact, as in sum(price::decimal(18, 4))"
 def inexact(duck: Connection, statement: Tree) -> tuple[str, str] | None:
     """Returns a part of a query whose result may differ between two runs, and a remedy.
 
-    Returns None if there is no such part. `statement` is the query's tree. `duck` has the query's
-    tables, and reads no rows.
+    Returns None if there is no such part. `statement` is the query's tree. `duck` is a connection
+    in which the query's tables exist; no rows are read.
     """
     tree = expanded(statement) if not is_recursive(statement) else statement
     # The parser makes a call of this kind from `list(x order by x)`.
@@ -122,7 +122,7 @@ def _numbers_rows(duck: Connection, statement: Tree) -> bool:
 
 
 def _sums_of_doubles(duck: Connection, select: Tree) -> Iterator[str]:
-    """Yields the function name of each sum over doubles in a select. DuckDB gives the types."""
+    """Yields the function name of each sum over doubles in a select. DuckDB derives the types."""
     sums = [
         each
         for part in ("select_list", "having", "qualify", "modifiers")

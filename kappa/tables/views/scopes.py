@@ -23,9 +23,9 @@ Tables = Mapping[str, Mapping[str, str]]
 class Visible:
     """A column that expressions can name.
 
-    The column equals the column at each of `places`, in every row that has a value there. `given`
-    is False if an outer join may give a null instead. `bare` is False if the column can only be
-    named with its alias.
+    The column equals the column at each of `places`, in every row in which that column has a value.
+    `given` is False if the column may be null because an outer join found no matching row. `bare`
+    is False if the column's name must be written with the alias before it.
     """
 
     name: str
@@ -101,7 +101,10 @@ class Scopes:
     """The scopes of all selects in a tree, each computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        """Sets the column types of each table that the tree may name."""
+        """Prepares the scopes of a tree.
+
+        `tables` contains the column types of each table that the tree may name.
+        """
         self._tables = tables
         self._made: dict[int, Scope] = {}
 
@@ -233,8 +236,9 @@ class Scopes:
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
         """Adds a join's items and equalities to a scope. Returns the columns that can be named.
 
-        In an outer join, a row of the side that is kept only matches equal rows of the other side.
-        A row of the other side may be absent.
+        A left or right join keeps all rows of one side. For such a join, an equality is added only
+        in the direction from this side to the other side: a kept row is only joined to equal rows,
+        but a row of the other side may be absent from the result.
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
@@ -354,7 +358,11 @@ def _merged_column(kind: str, left: Visible, right: Visible) -> Visible:
 
 
 def _not_given(scope: Scope, visible: Sequence[Visible]) -> list[Visible]:
-    """Returns the columns of a side of an outer join that may have no matching row."""
+    """Returns the columns of one side of an outer join, marked as possibly null.
+
+    The columns of that side are null in a row that has no match on that side. The function also
+    removes these columns from the scope's `paired` columns.
+    """
     places = {place for each in visible for place in each.places}
     scope.paired = {pair for pair in scope.paired if not pair & places}
     return [replace(each, given=False) for each in visible]

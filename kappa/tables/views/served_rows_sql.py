@@ -33,7 +33,10 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def gone_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that have expired at `clock`, or None if none can have."""
+    """Returns the condition for the rows that have expired at `clock`, or None.
+
+    The result is None if no row of the table can have expired.
+    """
     least = least_kept(table, clock)
     if table.expiry is None or least is None:
         return None
@@ -53,7 +56,7 @@ def _moment_sql(micros: int) -> str:
 
 
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
-    """Returns the earliest time with which a row of the table has not yet expired.
+    """Returns the earliest time that a row's expiry column can contain if the row has not expired.
 
     The time is in microseconds since 1970. Returns None if no row can have expired.
     """
@@ -78,7 +81,7 @@ class Among:
         return self._joined(sql, "semi")
 
     def others_of(self, sql: str) -> str:
-        """Returns the query for all other rows of the query `sql`."""
+        """Returns the query for those rows of the query `sql` that are not selected."""
         return self._joined(sql, "anti")
 
     def _joined(self, sql: str, kind: str) -> str:
@@ -102,10 +105,10 @@ def read_sql(
     """Returns the DuckDB query for the served rows of a table that consists of these files.
 
     `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` lists
-    the columns to read instead of the served columns. `recent` has the files of each table of
+    the columns to read instead of the served columns. `recent` contains the files of each table of
     recent rows (kappa/engine/write/recent_rows.py), which are folded into the rows. With `among`,
     only the rows that `among` selects are read. Every column is cast to its declared type: Delta's
-    writers store times in two ways, and otherwise the first file would decide the type.
+    writers store times in two ways, and without a cast the first file would decide the type.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
@@ -133,8 +136,9 @@ def folded_sql(
 ) -> str:
     """Returns the DuckDB query for served rows: stored rows with contributions folded in.
 
-    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions, all
-    with all columns. `clock` is as in `read_sql`.
+    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions.
+    Each of these queries returns all columns. `clock` is the log's clock at the frontier; it
+    decides which rows have expired.
     """
     condition = served_condition(table, clock)
     where = "" if condition is None else f" where {condition}"
@@ -159,5 +163,5 @@ def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
 
 
 def stored_sql(table: TableBirth, paths: Iterable[str]) -> str:
-    """Returns the query for all rows and columns of a table, including the platform's own."""
+    """Returns the query for all rows and columns of a table, including hidden rows and columns."""
     return parquet_sql(table.columns, paths)

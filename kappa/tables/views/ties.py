@@ -150,7 +150,8 @@ def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterat
 def _order_and_limit(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
     """Returns a query's order, its `distinct on` targets, and True if the query has a limit.
 
-    For a set operation, such as a `union`, the names of its columns stand for their expressions.
+    For a set operation, such as a `union`, a column is represented by its name instead of an
+    expression.
     """
     named = [(name, name if each is None else each) for name, each in outputs or ()]
     order, targets = list[Any](), list[Any]()

@@ -1,6 +1,6 @@
 """Maintained views as tables of a build: the relations that they read, and their columns.
 
-DuckDB derives both from tables without rows.
+DuckDB derives the relations and the columns, with tables that contain no rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
 def births_in(
     duck: Connection, views: Sequence[View], tables: Sequence[TableBirth]
 ) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as `view_births` does. `duck` has the tables, without rows."""
+    """Returns the maintained views as tables, each view after the tables that it reads.
+
+    `duck` is a connection in which `tables` exist, without rows. Raises the errors of
+    `view_births`.
+    """
     births = list[TableBirth]()
     # Of each view that is not stored: its query, after the queries of the views that it reads.
     inlined: dict[str, str] = {}
@@ -187,9 +191,10 @@ def _view_birth(
 def _reached_relations(
     duck: Connection, sql: str, inlined: Mapping[str, str]
 ) -> tuple[set[str], set[str]]:
-    """Returns the views that a query reads, and the names of all relations in these queries.
+    """Returns the unstored views that a query reads, and the names of all relations that are read.
 
-    The first set has the views that are not stored, also those that are read through other views.
+    The first set also contains the unstored views that the query reads through other unstored
+    views. The second set contains the names in the query and in the queries of these views.
     """
     used, names, texts = set[str](), set[str](), [sql]
     while texts:
@@ -207,7 +212,7 @@ def _refused_views(
     """Yields an error for each view that can never become a table.
 
     Such a view reads itself, or cannot be read although it waits for no other view. If there is no
-    such view, the pending views read each other, and one error says so.
+    such view, the pending views read each other, and a single error names all of them.
     """
     names = {view.name for view in pending}
     found = False

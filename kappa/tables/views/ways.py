@@ -50,7 +50,8 @@ class Read:
 class Way:
     """The way of a view: its query over `reads`, and the reasons to compute the view whole.
 
-    `whole_after` has a reason for each table after whose changes the view is computed whole.
+    After a change of a table in `whole_after`, the view is computed whole. `whole_after` maps the
+    table to the reason.
     """
 
     by: tuple[str, ...]
@@ -95,8 +96,8 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
     """Returns the way of a maintained view over the tables of a build.
 
-    If the view is computed whole, the result has advice on how to avoid this. `duck` has the
-    tables, and reads no rows.
+    If the view is computed whole, `advice` in the result is a text on how to avoid this, or "" if
+    there is no way to avoid it. `duck` is a connection in which the tables exist; no rows are read.
     """
     way = _way_by(duck, view, tables)
     if way.change is not None or not way.is_whole:

@@ -4,17 +4,17 @@ Planning changes only caches, and appends nothing to the journal. stage.py begin
 plan. If a fact cannot be obtained, the plan lacks this fact, and no step is refused because of it.
 Read the modules in this order:
 
-    plan                 a plan, its steps and its refusals: values
-    facts                the facts on which a plan is based: values; whether a build has the rows
+    plan                 the data classes of a plan, its steps and its refusals
+    facts                the data classes of the facts on which a plan is based
     observe              gathers the facts: files, journal, log and disk
     declared_pipelines   the pipelines as the project's files declare them, without a broker
     validate             refusals that follow from the files alone
     make_plan            makes a plan from the facts, with notes on its steps
-    preflight            findings that refuse a step, or that the operator should know; circles
+    preflight            findings that refuse a step or inform the operator; circles of pipelines
     finding              a finding, and the allowances of the operator
     branch               where a branch may begin
     retry                the plan that begins an ended rollout again
-    plan_text            a plan for people and machines
+    plan_text            a plan as text, as rows, and as JSON
     saved_plan           a plan in a file, which is refused if it is stale
 
 The modules preflight and make_plan use:

@@ -3,8 +3,8 @@
 Use a branch for a change that affects only future records. The branch begins with copies of the
 serving build's tables at the nearest kept frontier. The serving build's own code then brings the
 copies to the requested offsets (law 15). The new code must be able to continue from this state. So
-its topics, tables, keys, folds and columns must be the same. kappa/tables/branch.py begins a
-branch.
+the topics, tables, keys, folds and columns of the new code must be the same. kappa/tables/branch.py
+executes the beginning.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Branching:
 class Branch:
     """The beginning of a branch: its base, and the frontier whose tables are copied.
 
-    `start` are the offsets of `frontier`. `frontier` is None if the branch begins with empty
-    tables; then `start` is the origin. `at` is the time of the request.
+    `start` contains the offsets of `frontier`. If the branch begins with empty tables, `frontier`
+    is None, and `start` is the origin. `at` is the time of the request.
     """
 
     base: Base

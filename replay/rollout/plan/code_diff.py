@@ -1,7 +1,8 @@
 """A readable diff of the functions, topics and tables that changed since a build. Pure.
 
-Both sides are printed from their syntax trees, without comments, docstrings and layout. The version
-ignores these too (kappa/code/scan.py), so the diff shows no change that affects no row.
+The code of both sides is printed from the syntax trees, without comments, docstrings and layout.
+The version ignores these too (kappa/code/scan.py), so the diff omits changes that cannot affect a
+row.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class CodeSide:
 class PartDiff:
     """A part that differs: its name, a readable name, and the lines of a unified diff.
 
-    `lines` is empty if the code of the part is unknown on one side.
+    `lines` is empty if the code of the part is unknown on either side.
     """
 
     part: str
@@ -99,8 +100,9 @@ def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
     """Returns a readable form of a declaration line about the rows of a file.
 
-    The form names the file, its number of rows, and how many rows only `side` has. Any other line
-    is returned unchanged, and so is a line about a file that `side` does not have.
+    The returned line contains the name of the file, its number of rows, and how many rows only
+    `side` has. A line about anything else is returned unchanged, and so is a line about a file that
+    `side` does not have.
     """
     found = _SEED.match(line)
     if found is None:
@@ -133,7 +135,7 @@ def _part_statements(kind: str, name: str, module: ScannedModule) -> tuple[State
 def _import_meanings(
     statements: tuple[Statement, ...], module: ScannedModule, other: ScannedModule | None
 ) -> Iterator[str]:
-    """Yields a comment for each name that `module` imports from elsewhere than `other` does.
+    """Yields a comment for each name that `module` and `other` import from different places.
 
     Without these comments, the code of both sides would look the same.
     """

@@ -1,9 +1,9 @@
 """The cost of a replay: records and bytes per partition, disk, and time. Pure.
 
-An unknown fact is None. The time is estimated from the pipeline's last replay that caught up. Its
-duration is the time from its staging until it had caught up, as recorded in the journal; this
-includes the start of the job, but not the preceding test of the law of slices. A very short replay
-is not used for the estimate, because most of its time is the start of Spark.
+An unknown fact is None. The time is estimated from the pipeline's last replay that caught up. The
+duration of that replay is the time from its staging until it had caught up, as recorded in the
+journal; this includes the start of the job, but not the preceding test of the law of slices. A very
+short replay is not used for the estimate, because most of its time is the start of Spark.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionCost:
-    """The offsets and bytes of one partition that a replay reads.
+    """The part of one partition that a replay reads.
 
-    `records` is a number of offsets, and `bytes` is the size on the broker's disk.
+    `records` is the number of offsets. `bytes` is the partition's size on the broker's disk.
     """
 
     topic: str
@@ -45,9 +45,9 @@ class Cost:
     """The cost of a replay.
 
     `disk_needed` and `disk_free` are in bytes. `rate` is the speed of the last replay, and `ingest`
-    is the rate at which records arrived in the last hour, both in records a second. `seconds` is
-    the estimated time of the replay, including the start of its job. Before the replay, the test of
-    the law of slices takes at most `law_seconds`. `cores` is the number of cores that the replay
+    is the rate at which records arrived in the last hour; both are in records per second. `seconds`
+    is the estimated time of the replay, including the start of its job. Before the replay, the test
+    of the law of slices takes at most `law_seconds`. `cores` is the number of cores that the replay
     may use, or 0 if unknown.
     """
 
@@ -114,8 +114,8 @@ def cost_of(
 ) -> Cost:
     """Returns the cost of a replay of these topics, from `origin` to the end of the log.
 
-    The disk space is estimated from the size of the build `serving`, and the time from `replayed`,
-    the last replay of the pipeline.
+    The disk space is estimated from the size of the build `serving`. The time is estimated from
+    `replayed`, the last replay of the pipeline.
     """
     names = frozenset(topics)
     partitions = tuple(
@@ -155,7 +155,7 @@ def cost_of(
 def last_replays(
     records: Iterable[JournalRecord], origin_of: Callable[[str], Offsets | None]
 ) -> Mapping[str, Replayed]:
-    """Returns the last replay of each pipeline that caught up.
+    """Maps each pipeline to its last replay that caught up.
 
     `origin_of` returns the offsets at which a build began to read, or None if they are unknown. The
     rollouts of branches and overlays are ignored.

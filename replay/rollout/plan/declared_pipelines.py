@@ -1,10 +1,9 @@
-"""The pipelines that the project's files declare, with all facts that the files alone give.
+"""Describes the pipelines that the project's files declare, without connecting to a broker.
 
-This module does not connect to a broker. Spark describes the function of a pipeline once per rows
-version, in a child process: engine/children/describe.py runs the function on empty frames in a
-separate session. The result is stored in `cache/describe/<rows version>.json`. No JVM is needed if
-the function was described before, or if all tables of the pipeline are made from topics without a
-function.
+Spark describes the function of a pipeline once per rows version, in a child process:
+engine/children/describe.py runs the function on empty frames in a separate session. The result is
+stored in `cache/describe/<rows version>.json`. No JVM is needed if the function was described
+before, or if all tables of the pipeline are made from topics without a function.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ _SQL_MEMORY = 2 << 30
 class DeclaredProject(NamedTuple):
     """The declared pipelines of a project.
 
-    `names` has the names of all pipelines. `found` maps a pipeline that was to be described to its
-    declaration or its error; it also has the errors of files, by path, if all pipelines were to be
-    described. `unloadable` maps the paths of the files that cannot be loaded to their errors.
+    `names` contains the names of all pipelines. `found` maps each described pipeline to its
+    declaration or its error. If all pipelines were described, `found` also contains the errors of
+    files, by path. `unloadable` maps the paths of the files that cannot be loaded to their errors.
     """
 
     names: frozenset[str]
@@ -66,8 +65,8 @@ def describe_declared_pipelines(
     """Returns the names of all pipelines, and the declarations of the pipelines in `only`.
 
     An empty `only` means all pipelines. A pipeline with mistakes has an error instead of a
-    declaration; the error has all mistakes that were found. If `only` is empty, there is also an
-    error for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded
+    declaration; the error reports all mistakes that were found. If `only` is empty, there is also
+    an error for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded
     file declares, the error of the first unloadable file is raised. `show` is called at the
     beginning of each slow step with its description.
     """
@@ -134,8 +133,8 @@ def describe_declared_pipelines(
 def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
     """Returns the fields from which each column is computed, as (topic, field).
 
-    The function's `output` names its parameters instead of topics. All topics of a pattern have the
-    same fields, so the pattern's name stands for all of them.
+    In `output`, the function's parameters are named instead of the topics. All topics of a pattern
+    have the same fields, so the name of the pattern is returned instead of their names.
     """
     topics = {
         parameter: dict.fromkeys(each.of_pattern or each.name for each in bound)
@@ -202,7 +201,7 @@ def _raise_all(mistakes: Iterable[DeclarationError]) -> None:
 
 
 def code_doubts(pipeline: Pipeline, place: PipelinePlace, find: Find) -> tuple[Finding, ...]:
-    """Returns the lint's findings in all code of a pipeline, without duplicates.
+    """Returns the lint's findings in all code that a pipeline runs, without duplicates.
 
     This is the code that the pipeline's function and the steps of its ordered folds reach.
     """
@@ -221,8 +220,8 @@ def _refused_views(
     """Yields an error for each view whose result depends on more than the pipeline's tables.
 
     For example, the view reads a file, or calls a nondeterministic function. Yields nothing if the
-    pipeline has no maintained view. Otherwise, the caller runs the maintained views next over
-    tables without rows, together with the views that they read.
+    pipeline has no maintained view. If the pipeline has one, the caller next runs the maintained
+    views over tables without rows, together with the views that they read.
     """
     if not any(view.is_maintained for view in pipeline.views):
         return
@@ -239,9 +238,10 @@ def _refused_views(
 def _unreadable_sql(
     pipeline: Pipeline, tables: tuple[TableBirth, ...]
 ) -> Iterator[DeclarationError]:
-    """Yields an error, with the line, for each view and check that DuckDB cannot execute.
+    """Yields an error for each view and each check that DuckDB cannot execute.
 
-    Without this test, such an error would only be found at the end of a whole replay.
+    The error names the line of the declaration. Without this test, such a mistake would only be
+    found at the end of a whole replay.
     """
     if not (pipeline.views or any(table.checks for table in pipeline.tables)):
         return
@@ -275,7 +275,7 @@ def _unfit_outlets(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each sink or alert that does not fit its table.
 
-    The outlet's columns, its condition or its format may not fit.
+    The columns or the condition of the outlet may not fit, or the format of the sink.
     """
     if not (outlets := _outlets_to_fit(pipeline)):
         return
@@ -304,8 +304,8 @@ _SECONDS = 120.0
 class Outputs:
     """The output of a function: for each table, the type of each column, in the function's order.
 
-    `changing` are Spark's names of the nondeterministic expressions in the function. `lineage` has
-    the fields from which each column is computed, as (parameter of the function, field).
+    `changing` contains Spark's names of the nondeterministic expressions in the function. `lineage`
+    contains the fields from which each column is computed, as (parameter of the function, field).
     """
 
     tables: Mapping[str, Mapping[str, Type]]
@@ -332,9 +332,9 @@ def describe_functions(
     """Returns the outputs of each pipeline's function, or the error that refuses the pipeline.
 
     `folder` is the folder of the project's files. The outputs come from the cache if the rows
-    version was described before. An error names the user's line, and reports that the function
-    fails, is not row-local, or does not return all columns that the tables need. `show` is called
-    at the beginning of each slow step with its description.
+    version was described before. An error names the line of the function, and one of three reasons:
+    the function fails, is not row-local, or does not return all columns that the tables need.
+    `show` is called at the beginning of each slow step with its description.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

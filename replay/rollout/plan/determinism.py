@@ -1,11 +1,11 @@
 """The determinism lint: finds code that may give other rows in a replay, by file and line. Pure.
 
-A pipeline's rows must depend on nothing but its records. The lint examines all code that the
-function reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs when modules are
-imported, and SQL in strings. The lint examines names, and does not follow values. Spark finds more
-in the plan of the function (kappa/engine/spark/function_plan.py); such a finding is reported with
-the line of the function. Views and checks are not linted, because they are computed again for each
-read, and no row of a table depends on them.
+A pipeline's rows must depend only on its records. The lint examines all code that the function
+reaches (kappa/code/reach.py): bodies of UDFs, helpers, code that runs when modules are imported,
+and SQL in strings. The lint examines names, and does not follow values. Spark finds more
+nondeterministic expressions in the plan of the function (kappa/engine/spark/function_plan.py); such
+an expression is reported with the line of the function. Views and checks are not linted, because
+they are computed again for each read, and no row of a table depends on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IN_CODE = "write it into the code, or produce it to a topic: a build's snapshot
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why code may give other rows in a replay, and a hint how to change the code."""
+    """A reason why code may give other rows in a replay, with a hint on how to change the code."""
 
     why: str
     hint: str
@@ -286,8 +286,8 @@ _TAKES_SQL = frozenset({"expr", "selectExpr", "sql", "where", "filter"})
 def find_doubts(module: str, attribute: str, find: Find) -> tuple[Finding, ...]:
     """Returns a finding for each line of code that may give other rows in a replay.
 
-    The findings are sorted by file and line. The search covers all code that `attribute` of
-    `module` reaches.
+    The lint examines all code that `attribute` of `module` reaches. The findings are sorted by file
+    and line.
     """
     found: dict[tuple[str, int, str], Finding] = {}
     for scanned, statements in reached_statements(module, attribute, find):
@@ -324,9 +324,9 @@ def spark_findings(
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns Spark's lower-case class name of the expression in a finding of the lint.
+    """Returns the name of the Spark expression class that a finding of the lint is about.
 
-    Returns "" if the finding is not about a Spark function.
+    The name is in lower case. Returns "" if the finding is not about a Spark function.
     """
     # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
@@ -380,9 +380,10 @@ def _doubts_used(
 def _used_nodes(
     node: ast.AST, arguments: int | None = None
 ) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes of a syntax tree, each with the number of arguments of its call.
+    """Yields all nodes of a syntax tree. If a node is called, its number of arguments is added.
 
-    The number is None for a node that is not called. A dotted name is a single node.
+    Each element is (node, number of arguments, or None if the node is not called). A dotted name is
+    a single node.
     """
     yield node, arguments
     if expression_root(node) is not None:
@@ -436,7 +437,7 @@ class _Names:
 
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful module that a call imports by name, as in `import_module("random")`."""
+    """Yields the doubtful module that a call imports by name, such as `import_module("random")`."""
     called = {full.removeprefix("builtins.") for full in names.full_names(call.func)}
     if (
         called & _IMPORTS_BY_NAME
@@ -450,7 +451,7 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful words in the texts that a call passes to a function that takes SQL."""
+    """Yields the doubtful words in the string arguments of a call that takes SQL."""
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)

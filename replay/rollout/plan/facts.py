@@ -1,6 +1,6 @@
 """The facts on which a plan is based: project, journal, log, disk and earlier replays. Pure.
 
-observe.py gathers all facts. If it could not obtain a fact, the field is None or empty, and the
+observe.py gathers all facts. If a fact could not be obtained, its field is None or empty, and the
 plan reports the fact as unknown.
 """
 
@@ -28,7 +28,7 @@ class Declared:
     """A pipeline as declared now: its version, its tables, and the files of its code.
 
     `doubtful` are the lint's findings in the code (determinism.py). `ways` maps a maintained view
-    to a description of its way (kappa/tables/views/ways.py). `lineage` has the fields of topics
+    to a description of its way (kappa/tables/views/ways.py). `lineage` names the fields of topics
     from which the function computes the columns of its tables.
     """
 
@@ -55,8 +55,8 @@ class Declared:
 def has_its_rows(declared: Declared, born: Birth) -> bool:
     """Returns True if a declared pipeline has the same rows as a build, so no replay is needed.
 
-    The rows versions and the served columns must be equal. The same code can give other columns if
-    libraries changed since the build's birth.
+    The rows versions and the served columns must be equal. Equal code is not sufficient: after a
+    change of libraries, the same code can return other columns.
     """
     return declared.rows_version == born_rows_version(born) and _served_columns(
         declared.tables
@@ -73,15 +73,15 @@ class LogFacts:
     """The broker's facts about the declared topics that exist.
 
     For topics of sinks, only `partitions` and `configs` are known. `others` are the topics of sinks
-    that have records, although no sink of this root has sent any.
+    that contain records, although no sink of this root has sent any.
 
-    `beginning` has the first offsets of the logs, where a topic and its archive form one log.
-    `archived` are the marks of these archives. `topics_beginning` has the first offsets of the
-    broker's topics alone. `hour_ago` has, for each partition, the end offset an hour ago. `configs`
-    are the topics' current settings. `bytes` is the size of each partition on the broker's disk.
-    `waiting` maps a pattern to the topics that match it but have not joined it. `brokers` is the
-    number of brokers in the cluster. `replicas` maps a topic to the number of replicas of its
-    partitions.
+    A topic and its archive form one log. `beginning` contains the first offsets of these logs, and
+    `archived` contains the marks of the archives. `topics_beginning` contains the first offsets of
+    the broker's topics alone. `hour_ago` contains the end offset of each partition an hour ago.
+    `configs` are the topics' current settings. `bytes` is the size of each partition on the
+    broker's disk. `waiting` maps a pattern to the topics that match it but have not joined it.
+    `brokers` is the number of brokers in the cluster. `replicas` maps a topic to the number of
+    replicas of its partitions.
     """
 
     ids: Mapping[str, str]
@@ -103,8 +103,8 @@ class LogFacts:
 class Replayed:
     """The last replay of a pipeline that caught up.
 
-    `records` is the number of offsets that were read, and `seconds` is the time from the staging of
-    the build until it caught up.
+    `records` is the number of offsets that the replay read, and `seconds` is the time from the
+    staging of the build until the build caught up.
     """
 
     records: int
@@ -128,14 +128,14 @@ class Observed:
     """All facts on which a plan is based.
 
     - `names`: the names of all declared pipelines. `declared`: the described pipelines.
-    - `refused`: the errors of pipelines that the project's files refuse, and of files, by path.
+    - `refused`: the errors in the declarations of pipelines, by name, and in files, by path.
     - `unloadable`: the errors of the files that cannot be loaded, even if only pipelines of
       other files are described.
     - `births`: the birth certificates of the builds that are needed.
     - `snapshots`: the code files of serving builds. `libraries`: the installed packages.
     - `replays`: the last replay of each pipeline. `disk`: sizes and free space.
-    - `samples`: samples of the topics to be replayed. At most the share `max_unreadable` of a
-      sample may be rejected.
+    - `samples`: samples of the topics to be replayed. `max_unreadable`: the largest allowed share
+      of records in a sample that are rejected.
     - `rejected`: the number of records that each serving build has rejected.
     - `shown`: the frontiers of a build that still exist, the newest last.
     - `rows`: the number of served rows that would be sent to the topic of a new sink.

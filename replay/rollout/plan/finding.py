@@ -1,4 +1,4 @@
-"""A finding of a plan, and the operator's allowances, as values. Pure."""
+"""The data classes of a plan's findings and of the operator's allowances. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BREAKING = "breaking"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of a plan.
+    """A fact that a plan reports about a step.
 
-    If `refuses` is True, the finding blocks a step; otherwise it is only information for the
+    If `refuses` is True, the finding blocks the step; otherwise it is only information for the
     operator. The operator uses `name` to allow the finding, with `--accept-gap`,
     `--allow-breaking`, or `--allow NAME=REASON`. A finding without a name cannot be allowed.
     """
@@ -28,11 +28,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The operator's allowances.
+    """The findings that the operator allows.
 
     `gap` allows a gap in the log, and `breaking` allows breaking changes. `allowed` maps names of
-    allowed findings to reasons. `before` are the texts of findings that were allowed and recorded
-    earlier; exactly these texts are allowed, and no other finding of the same name.
+    allowed findings to reasons. `before` contains the texts of findings that were allowed and
+    recorded earlier. A finding is allowed by `before` only if its text is exactly the same.
     """
 
     gap: bool = False
@@ -43,7 +43,7 @@ class Allowances:
     def lets_through(self, finding: Finding) -> str | None:
         """Returns the text to record if these allowances allow a finding, otherwise None.
 
-        The text contains the operator's reason.
+        If the operator has given a reason, the text contains the reason.
         """
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)
@@ -66,7 +66,7 @@ class Allowances:
 
 
 def parse_allowances(*, gap: bool, breaking: bool, allow: Iterable[str]) -> Allowances:
-    """Returns the allowances that the flags of a command give.
+    """Parses the flags of a command that allow findings.
 
     `allow` are the arguments of `--allow`, each as `NAME=REASON`. Raises UsageError if an argument
     has no name or no reason.

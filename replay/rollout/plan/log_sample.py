@@ -1,8 +1,9 @@
-"""Samples of a log, and a check that the sampled records can be read as declared now.
+"""Samples a log, and checks that the sampled records can be read as declared now.
 
-A sample has records from the beginning, the middle and the end of each partition. Samples decide
-nothing about a row. They are small, because the operator waits for the plan. If records cannot be
-read in time, the plan reports this. replay/rollout/law.py uses samples to test the law of slices.
+A sample contains records from the beginning, the middle and the end of each partition. No row
+depends on a sample. Samples are small, because the operator waits for the plan. If records cannot
+be read in time, the plan reports this. replay/rollout/law.py uses samples to test the law of
+slices.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def sample_records(
     """Yields about `at_most` records between `begin` and `end`, each with its place.
 
     Within each partition, the records are in order of offsets. If compaction or transactions have
-    left no record at a place, the next records after the gap are read instead.
+    left no record at a place, the next records after the place are read instead.
     """
     found = list(sample_ranges(begin, end, at_most))
     for where, (start, stop), upto in zip(
@@ -81,7 +82,8 @@ def sample_records(
 def sample_ranges(begin: Offsets, end: Offsets, at_most: int) -> Iterator[tuple[Offsets, Offsets]]:
     """Yields three ranges of offsets, in order, with about `at_most` offsets in total. Pure.
 
-    The ranges cover the beginning, the middle and the end of all partitions.
+    The first range covers the beginning of all partitions, the second the middle, the third the
+    end.
     """
     parts = [
         (topic, partition, begin.at(topic, partition), stop)
@@ -160,7 +162,8 @@ def read_samples(
     """Reads some records at the beginning, middle and end of each partition of each topic.
 
     `at_each_place` is the number of records per place and partition. Topics without records are
-    omitted. Reading stops after five seconds; the field `unknown` of a sample then has the reason.
+    omitted. Reading stops after five seconds; the field `unknown` of a sample then contains the
+    reason.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     samples = (_sample_of(log, topic, begin, end, at_each_place, deadline) for topic in topics)
@@ -200,11 +203,11 @@ def _sample_of(
 def unreadable_findings(
     found: TopicSample, *, most: float, is_read_as_before: bool
 ) -> Iterator[Finding]:
-    """Yields a finding if records of a sample would be rejected. Too many records are a refusal.
+    """Yields a finding if records of a sample would be rejected.
 
-    There are too many if their share is above `most`, in the whole sample or at one place.
-    `is_read_as_before` is True if the serving build reads the topic by the same declaration. Then
-    that build has rejected the same records, and the finding does not refuse.
+    The finding refuses if the share of rejected records is above `most`, in the whole sample or at
+    one place. But it does not refuse if `is_read_as_before` is True: the serving build then reads
+    the topic by the same declaration, so that build has rejected the same records.
     """
     if not found.unreadable:
         return
@@ -245,7 +248,7 @@ def unreadable_findings(
 
 
 class _SampleBuilder:
-    """Builds the sample of a topic: decodes records, and counts those that would be rejected."""
+    """Builds the sample of a topic: decodes records, and counts records that would be rejected."""
 
     def __init__(self, topic: Topic, deadline: float) -> None:
         self._topic = topic
@@ -260,7 +263,7 @@ class _SampleBuilder:
         self.unknown = ""
 
     def take(self, where: SamplePlace, record: Record) -> None:
-        """Decodes a record by the topic's declaration, and counts it as readable or rejected."""
+        """Decodes a record as the topic is declared, and counts it as readable or rejected."""
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -272,7 +275,10 @@ class _SampleBuilder:
             self._examples.setdefault(verdict.reason, (record, verdict.detail))
 
     def has_enough(self) -> bool:
-        """Returns True if no more records should be read, and sets `unknown` to the reason."""
+        """Returns True if reading should stop. In this case, sets `unknown` to the reason.
+
+        The reason is the size of the records, or the deadline.
+        """
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"
         elif time.monotonic() > self._deadline:
@@ -280,7 +286,7 @@ class _SampleBuilder:
         return bool(self.unknown)
 
     def sample(self, of_partitions: int) -> TopicSample:
-        """Returns the sample of the records so far.
+        """Returns the sample of the records that were decoded so far.
 
         `of_partitions` is the number of partitions that have records.
         """

@@ -1,6 +1,6 @@
-"""Makes a plan: compares the declared pipelines with the serving builds. Pure.
+"""Creates a plan by comparing the declared pipelines with the serving builds. Pure.
 
-observe.py gathers the facts; preflight.py finds reasons to refuse a step.
+observe.py gathers the facts, and preflight.py finds reasons to refuse a step.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def make_plan(
 ) -> Plan:
     """Returns the plan for all pipelines, or for the pipelines in `only`.
 
-    With `again`, a new build is made even if the version has not changed (`kappa replay PIPELINE`).
-    With `branching`, a new build is made from the state of the serving build (`kappa branch
-    PIPELINE`). `accepting` are the operator's allowances. Raises UsageError if a name in `only` is
-    not a pipeline of the project, or if the branch cannot be made.
+    With `again`, the plan creates a new build even if the version has not changed (`kappa replay
+    PIPELINE`). With `branching`, the plan creates a new build from the state of the serving build
+    (`kappa branch PIPELINE`). `accepting` are the operator's allowances. Raises UsageError if a
+    name in `only` is not a pipeline of the project, or if the branch cannot be made.
     """
     refuse_unknown(only, observed.names)
     accepting = accepting or Allowances()
@@ -104,7 +104,7 @@ def make_plan(
 
 
 def refuse_unknown(only: Iterable[str], names: Collection[str]) -> None:
-    """Raises UsageError if a name in `only` is not one of the project's pipelines, `names`.
+    """Raises UsageError if a name in `only` is not in `names`, the project's pipelines.
 
     The hint suggests the most similar name.
     """
@@ -152,9 +152,10 @@ def _plan_step(observed: Observed, declared: Declared, *, again: bool) -> PlanSt
 def _unreplayed_step(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a step without a replay.
+    """Returns a step that makes existing tables serve without a replay.
 
-    Either the build `after` will serve, or an overlay will serve the tables of `after`.
+    The tables are those of the build `after`. Either this build will serve, or an overlay will
+    serve its tables.
     """
     return PlanStep(
         born.pipeline,
@@ -328,7 +329,7 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _view_notes(declared: Declared) -> Iterator[str]:
-    """Yields a note for each maintained view: how the view is updated after a slice, and why."""
+    """Yields a note for each maintained view: its way of being updated, and the reason."""
     for view, way in declared.ways.items():
         yield f"view {view} is kept {way}"
 
@@ -336,9 +337,9 @@ def _view_notes(declared: Declared) -> Iterator[str]:
 def _archive_notes(
     log: LogFacts, topics: Iterable[Topic | TopicBirth], origin: Offsets
 ) -> Iterator[str]:
-    """Yields a note for each archive with the offsets that a replay reads from the archive.
+    """Yields a note for each archive, with the offsets that a replay reads from the archive.
 
-    An archive and its topic count as one log.
+    The other offsets of the log are read from the topic.
     """
     names = {topic.name for topic in topics}
     for mark in log.archived:
@@ -380,9 +381,9 @@ def _subject_notes(observed: Observed) -> Iterator[str]:
 
 
 def _joining_notes(observed: Observed) -> Iterator[str]:
-    """Yields a note for each topic that matches a pattern but is not read.
+    """Yields a note for each topic that matches a pattern but has not joined the pattern.
 
-    Such a topic has not joined the pattern.
+    Such a topic is not read.
     """
     for pattern, names in sorted(observed.log.waiting.items()):
         for name in names:
@@ -393,7 +394,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns a note about the libraries that changed since a build's birth, or no note."""
+    """Returns at most one note, about the libraries that changed since a build's birth."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()
@@ -413,7 +414,7 @@ def _kept_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _with_outlet_notes(observed: Observed, step: PlanStep) -> PlanStep:
-    """Returns the step with notes about its sinks and alerts, if a deploy changes anything."""
+    """Returns the step with notes about its sinks and alerts, if a deploy changes the pipeline."""
     if not step.acts:
         return step
     born = None if step.serving is None else observed.births[step.serving]

@@ -1,6 +1,6 @@
 """Gathers a plan's facts from project, journal, log and disk.
 
-Only caches are changed. If a fact cannot be obtained, its field is left empty. An unreachable
+Only caches are changed. If a fact cannot be obtained, its field is left empty. But an unreachable
 broker is an error, because no plan can be made without the log.
 """
 
@@ -65,8 +65,8 @@ def gather_facts(
 ) -> Observed:
     """Returns the facts of the project, the journal, the log and the disk.
 
-    `only` names the pipelines to describe; if it is empty, all are described. `show` is called at
-    the beginning of each slow step with its description. Raises the errors of
+    `only` names the pipelines to describe; if it is empty, all pipelines are described. `show` is
+    called at the beginning of each slow step with its description. Raises the errors of
     `describe_declared_pipelines`, and Unreachable if the broker does not answer.
     """
     records = JournalView(store).records()
@@ -140,8 +140,8 @@ def _replay_cores(settings: Settings) -> int:
 def _is_new(declared: Declared, name: str, state: State, births: Mapping[str, Birth]) -> bool:
     """Returns True if a deploy would replay a pipeline.
 
-    No replay is needed if a serving or idle build has this version, or if the serving build has the
-    same rows.
+    No replay is needed if a serving or idle build has the declared version, or if the serving build
+    has the same rows.
     """
     serving, idle = (
         None if build is None else births[build]
@@ -211,7 +211,7 @@ def _waiting_topics(
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a declared topic seems to be missing only because of missing rights."""
+    """Raises AclMissing if a declared topic is not listed because this client lacks rights."""
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:
@@ -266,7 +266,7 @@ def _bytes_of(store: Store, build: str) -> int:
 
 
 def _has_others(store: Store, log: Log, topic: str) -> bool:
-    """Returns True if a topic has records, although no sink of this root has ever sent one."""
+    """Returns True if a topic contains records, although no sink of this root has ever sent one."""
     known = read_sink_state(store, topic)
     return (known is None or not known.written) and log.end([topic]) != log.beginning([topic])
 

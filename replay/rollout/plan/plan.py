@@ -1,6 +1,6 @@
-"""A plan: the actions of a deploy for each pipeline, and the refusals. Only values. Pure.
+"""The data classes of a plan: the actions of a deploy for each pipeline, and the refusals. Pure.
 
-make_plan.py makes plans. `kappa plan` prints the steps, and stage.py executes the same steps.
+make_plan.py creates plans. `kappa plan` prints the steps, and stage.py executes the same steps.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class PlanStep:
     """The part of a deploy that concerns one pipeline.
 
     `build` is the kept build that will serve again, or otherwise the build that serves now. A new
-    build is made from `declared`, `topics` and `origin`; `branch` is the beginning of a branch.
-    `live` is the birth certificate of the serving build whose tables an overlay will serve. `diffs`
-    are the changes of code and declarations, `readers` are the changes for readers, and `events`
-    are the changes in how old events are read. `cost` is the cost of the replay, and `samples` are
-    the samples of the topics. `warnings` and `notes` inform the operator before the step.
-    `accepted` are the findings that the operator has allowed.
+    build is created from `declared`, `topics` and `origin`. If the new build is a branch, `branch`
+    is its beginning. `live` is the birth certificate of the serving build whose tables an overlay
+    will serve. `diffs` are the changes of code and declarations, `readers` are the changes for
+    readers, and `events` are the changes in how old events are read. `cost` is the cost of the
+    replay, and `samples` are the samples of the topics. `warnings` and `notes` inform the operator
+    before the step. `accepted` are the findings that the operator has allowed.
     """
 
     pipeline: str
@@ -90,12 +90,12 @@ class PlanStep:
 
     @property
     def acts(self) -> bool:
-        """Returns True if a deploy changes something for this pipeline."""
+        """Returns True if a deploy changes this pipeline."""
         return self.change in _REPLAYED | {Change.KEPT, Change.OVERLAY}
 
     @property
     def replays(self) -> bool:
-        """Returns True if a deploy makes a new build that folds the log."""
+        """Returns True if a deploy creates a new build that folds the log."""
         return self.change in _REPLAYED
 
     @property
@@ -105,7 +105,7 @@ class PlanStep:
 
     @property
     def text(self) -> str:
-        """Formats the step as one line for display."""
+        """Formats the step as one line: change, reasons, records to fold, any active rollout."""
         underway = (
             f"; rollout {self.rollout.number} of build {self.rollout.build} is {self.rollout.phase}"
             if self.rollout
@@ -149,7 +149,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a deploy and the refusals, as of the journal record `looked_at`.
+    """The steps and the refusals of a deploy, as of the journal record `looked_at`.
 
     `notes` are about the plan as a whole.
     """
@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def is_error(self) -> bool:
-        """Returns True if the plan is nothing but one refusal. Commands report it as an error."""
+        """Returns True if the plan consists of a single refusal. Commands report it as an error."""
         return not self.steps and len(self.refusals) == 1
 
     def ensure_possible(self) -> None:
@@ -180,10 +180,11 @@ class Plan:
             raise _error_of(refusal)(refusal.message, hint=refusal.hint)
 
     def raise_shown_refusal(self) -> None:
-        """Raises an error if the plan has refusals. Call this after the plan was printed.
+        """Raises an error if the plan has refusals. Call this method after the plan was printed.
 
         The error names only the refused pipelines. The hint names the pipelines that can be
-        deployed without them. If the plan is only one refusal, the error of this refusal is raised.
+        deployed without the refused ones. If the plan consists of a single refusal, the error of
+        this refusal is raised.
         """
         if not self.refusals:
             return

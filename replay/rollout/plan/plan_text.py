@@ -1,4 +1,4 @@
-"""A plan as text for display, as rows, and as the JSON of `-o json` and saved plans. Pure."""
+"""Formats a plan as text, as rows, and as the JSON of `-o json` and of saved plans. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kappa.serving.query.render import Listing
 
 
 def plan_text(plan: Plan) -> str:
-    """Formats the plan for display: a line per step, with details below it.
+    """Formats the plan for display: a line per step, with the details of the step below.
 
     The details are changes, effects on readers, costs, and refusals.
     """

@@ -1,9 +1,9 @@
-"""Preflight: findings that refuse a step, or that the operator should know before the step. Pure.
+"""Finds facts that refuse a step, or that the operator should know before the step. Pure.
 
 The findings concern topics and retention, the cluster's replicas, the disk, the time, readers,
 code, samples of the log, sinks, circles of pipelines through sinks, and other rollouts. An unknown
-fact refuses nothing. A refusal has a hint that explains what to do. It has a name if the operator
-may allow the finding. Folding a compacted topic is refused earlier, at the declaration
+fact refuses nothing. A refusal has a hint that explains what to do. If the operator may allow the
+finding, the refusal has a name. Folding a compacted topic is refused earlier, at the declaration
 (kappa/declare/pipeline.py).
 """
 
@@ -47,7 +47,7 @@ _IN_SYNC = "min.insync.replicas"
 
 
 def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances) -> PlanStep:
-    """Returns the step with its warnings, and with the findings that `accepting` allows."""
+    """Returns the step with its warnings, and with the refusals that `accepting` allows."""
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let
@@ -60,9 +60,10 @@ def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances
 def refusals_of(
     step: PlanStep, found: tuple[Finding, ...], accepting: Allowances, *, again: bool
 ) -> Iterator[Refusal]:
-    """Yields a refusal for each finding that refuses and that `accepting` does not allow.
+    """Yields a refusal for each refusing finding that `accepting` does not allow.
 
-    `again` is True if the operator asked for a replay; it decides which command the hint names.
+    `again` is True if the operator requested a replay. In this case, the hint names `kappa replay`
+    instead of `kappa deploy`.
     """
     command = (
         f"kappa {'branch' if step.branch is not None else 'replay' if again else 'deploy'} "
@@ -84,7 +85,7 @@ def refusals_of(
 def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[Finding]:
     """Yields all findings that refuse a step, or that the operator should know before the step.
 
-    `again` is True if the operator asked for a replay.
+    `again` is True if the operator requested a replay.
     """
     declared = observed.declared[step.pipeline]
     if not again:
@@ -118,10 +119,10 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 
 
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
-    """Returns True if records of a topic may be accepted or rejected differently than in a build.
+    """Returns True if the rules for rejecting a topic's records have changed since a build's birth.
 
-    `born` is the build's birth certificate. The difference is possible if the declaration of the
-    topic, or Kappa's own rules, have changed since the birth.
+    `born` is the build's birth certificate. The rules change if the topic's declaration or Kappa's
+    own rules change. Then a replay may accept or reject other records than the build.
     """
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
@@ -147,7 +148,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields the refusals because of other rollouts, pauses, or names that other pipelines use."""
+    """Yields the refusals because of other rollouts, pauses, or table names of other pipelines."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -259,7 +260,7 @@ def preflight_findings(
 
 
 def _keeps_up(mark: ArchiveMark, log: LogFacts) -> bool:
-    """Returns True if an archive has nearly all records of each partition.
+    """Returns True if nearly all records of each partition are in the archive.
 
     Then the archiver is fast enough to archive each record before the topic's retention deletes it.
     """
@@ -456,8 +457,9 @@ def _sink_finding_name(sink: Sink) -> str:
 def least_brokers(up: int, replicas: Iterable[int]) -> int:
     """Returns the smallest number of brokers that a cluster can have.
 
-    `up` is the number of brokers that are up. `replicas` has the number of replicas of each topic;
-    each replica is on another broker. A broker that is down belongs to the cluster, too.
+    `up` is the number of brokers that are up. `replicas` contains the number of replicas of each
+    topic. Each replica of a partition is on a different broker, so a cluster has at least that many
+    brokers, including brokers that are down.
     """
     return max(up, *replicas, 0)
 
@@ -468,8 +470,8 @@ def replication_findings(
     """Yields findings about a topic whose records could be lost or refused if one broker fails.
 
     `brokers` is the number of brokers in the cluster, `replicas` is the number of replicas of each
-    partition (0 if unknown), and `config` are the topic's settings. There is no finding if facts
-    are unknown, or if the cluster has a single broker.
+    partition (0 if unknown), and `config` contains the topic's settings. There is no finding if
+    facts are unknown, or if the cluster has a single broker.
     """
     if brokers < 2 or not replicas:
         return
@@ -499,14 +501,14 @@ def replication_findings(
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """The topics of a pipeline: those that it reads, and those to which its sinks send."""
+    """The topics of a pipeline: the topics that it reads, and the topics of its sinks."""
 
     reads: frozenset[str] = frozenset()
     sends: frozenset[str] = frozenset()
 
 
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
-    """Returns the topics that each pipeline reads and sends to.
+    """Returns the topics that each pipeline reads, and the topics to which its sinks send.
 
     For a pipeline that is not declared, these are the topics of its builds that serve or are in a
     rollout.
@@ -524,7 +526,7 @@ def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
 
 
 def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
-    """Returns the topics that each declared pipeline reads and sends to."""
+    """Returns the topics that each declared pipeline reads, and the topics of its sinks."""
     return {
         name: TopicUse(
             frozenset(topic.name for topic in each.pipeline.topics),
@@ -544,10 +546,10 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def refused_circle(
     pipeline: str, uses: Mapping[str, TopicUse], more: str = ""
 ) -> Iterator[Refusal]:
-    """Yields a refusal if changes that a pipeline sends come back to the same pipeline.
+    """Yields a refusal if changes that a pipeline sends are read by the same pipeline in the end.
 
-    `uses` are the topics that each pipeline reads and sends to. `more` is appended to the hint of
-    the refusal; `{}` in it stands for the last pipeline of the circle.
+    `uses` maps each pipeline to the topics that it reads and sends to. `more` is appended to the
+    hint of the refusal; `{}` in `more` is replaced with the last pipeline of the circle.
     """
     found = circle_through(pipeline, uses)
     if not found:

@@ -1,4 +1,4 @@
-"""A retry: a new rollout with the code and the allowances of a rollout that has ended. Pure."""
+"""Plans a retry: a new rollout with the code and allowances of an ended rollout. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kappa.state.offsets import Offsets
 
 
 def ended_without_serving(state: State, pipeline: str) -> Rollout:
-    """Returns the last rollout of a pipeline. Raises an error unless it ended without serving.
+    """Returns the last rollout of a pipeline, which must have ended without serving.
 
     `pipeline` may be the number of the rollout. Raises Conflict if the rollout has not ended.
     Raises UsageError if the rollout has served, if it was a switch to a kept build, if there is no
-    rollout, or if the number is not that of the last rollout.
+    rollout, or if the number is not the number of the pipeline's last rollout.
     """
     named = rollout_named(state, pipeline)
     pipeline = pipeline if named is None else named.pipeline
@@ -66,9 +66,10 @@ def _again_command(last: Rollout) -> str:
 def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
-    The plan makes a new build of the same code; a branch begins at the same offsets. A finding that
-    the operator allowed for the last rollout is allowed again if its text is exactly the same now.
-    Raises the errors of `ended_without_serving`, and Conflict if the code has changed since.
+    The plan creates a new build of the same code; a branch begins at the same offsets. If the
+    operator allowed a finding for the last rollout, and a finding now has exactly the same text, it
+    is allowed again. Raises the errors of `ended_without_serving`, and Conflict if the code has
+    changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Allowances(before=last.accepted)

@@ -1,10 +1,10 @@
-"""A plan in a file: saved by `kappa plan --out`, applied by `kappa deploy --plan`.
+"""Saves a plan in a file (`kappa plan --out`), and checks the file for `kappa deploy --plan`.
 
 The file contains the plan in the form of `-o json`, and the plan's ground: the state of code,
-journal and topics on which the plan was made. A deploy makes the plan again, and compares the
+journal and topics on which the plan is based. A deploy makes the plan again, and compares the
 ground in the file with the present ground. If they differ, the plan is stale: the deploy is
 refused, and the error names all differences. A log that has only grown is not a difference. If
-nothing differs, the deploy asks the operator no question.
+nothing differs, the deploy does not ask the operator for confirmation.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class SavedPlan:
     def plan_again(self, path: Path, observed: Observed) -> Plan:
         """Makes the same plan again, on the present facts.
 
-        `path` is the plan's file, for errors. Raises Conflict, with all differences, if the ground
-        of the plan has changed.
+        `path` is the path of the plan's file, for error messages. Raises Conflict, with all
+        differences, if the ground of the plan has changed.
         """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
@@ -118,7 +118,7 @@ class SavedPlan:
 def save_plan(
     path: Path, plan: Plan, observed: Observed, *, only: Sequence[str], accepting: Allowances
 ) -> None:
-    """Writes a plan to a file. An earlier file is replaced atomically.
+    """Writes a plan to a file. An existing file is replaced atomically.
 
     Raises UsageError if the file cannot be written.
     """
@@ -165,7 +165,7 @@ def _document_hash(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PipelineGround:
-    """The ground of one planned step: the pipeline's code, and its state in the journal."""
+    """The ground of one planned step: the code and the journal state of its pipeline."""
 
     change: str
     version: str
@@ -178,7 +178,10 @@ class PipelineGround:
 
 @dataclass(frozen=True, slots=True)
 class TopicGround:
-    """The ground of a topic: its id, and the first and the end offset of each partition."""
+    """The ground of a topic: its id, and the first and last offsets of each partition.
+
+    `end` is the offset after the last record.
+    """
 
     id: str
     partitions: int
@@ -188,10 +191,10 @@ class TopicGround:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The whole ground of a plan.
+    """The state of code, journal and topics on which a plan is based.
 
-    `journal` is the number of the journal's last record at planning. `topics` and `pipelines` are
-    by name.
+    `journal` is the number of the journal's last record at planning. The keys of `topics` and
+    `pipelines` are names.
     """
 
     journal: int
@@ -201,7 +204,7 @@ class Ground:
 
 
 def ground_of(plan: Plan, observed: Observed) -> Ground:
-    """Returns the ground on which a plan was made."""
+    """Returns the state of code, journal and topics on which a plan is based."""
     log = observed.log
     topics = {
         name: TopicGround(
@@ -229,7 +232,7 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
     """Yields a sentence for each difference between two grounds.
 
-    If there is no difference, a plan that was made on the earlier ground is still valid.
+    If there is no difference, the plan that is based on the ground `then` is still valid.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

@@ -1,9 +1,9 @@
-"""The changes that a new version brings for readers of tables, and for the events of topics. Pure.
+"""Finds the changes of a new version that affect readers of tables or events of topics. Pure.
 
 Tables, columns, types, keys and views are compared. A change breaks readers if a query that worked
-before may fail or mean something else. A new type that can hold all values of the old type (type
-widening of Delta and Spark) breaks no reader. Fields of events may be renamed, widened, narrowed,
-new or gone. The earlier declaration is read from its lines in a birth certificate
+before may fail or mean something else. A new type that can represent all values of the old type
+(type widening of Delta and Spark) breaks no reader. Fields of events may be renamed, widened,
+narrowed, new or gone. The earlier declaration is read from its lines in a birth certificate
 (kappa/code/fingerprint.py).
 """
 
@@ -31,7 +31,7 @@ from kappa.state.table import TableBirth
 
 
 class Effect(StrEnum):
-    """The kind of a change that readers notice."""
+    """The kind of a change that affects readers."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -42,7 +42,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReaderChange:
-    """A change of a table or view, or of one of its columns.
+    """A change of a table or view, or of a column.
 
     `before` and `after` are types, keys or queries.
     """
@@ -65,9 +65,9 @@ _IN_DOUBLE = frozenset({"tinyint", "smallint", "int", "float"})
 def reader_changes(
     born: Birth, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> tuple[ReaderChange, ...]:
-    """Returns the changes for readers if `tables` and `views` replace those of the build `born`.
+    """Returns the changes that readers notice if a new version replaces the build `born`.
 
-    `views` maps the name of a view to its query.
+    `tables` and `views` are those of the new version. `views` maps the name of a view to its query.
     """
     before = {table.name: table for table in born.tables}
     after = {table.name: table for table in tables}
@@ -193,7 +193,7 @@ def _widens_by_name(old: str, new: str) -> bool:
 
 
 def widens_type(old: Type, new: Type) -> bool:
-    """Returns True if the new type holds every value of the old type.
+    """Returns True if the new type can represent every value of the old type.
 
     Source: https://docs.delta.io/latest/delta-type-widening.html.
     """
@@ -298,7 +298,7 @@ def _where_missing(column: Column) -> str:
 def _parsed_column(line: str) -> Column | None:
     """Parses a line of a declaration that describes a column. Returns None for any other line.
 
-    The result has only name, type and nullability.
+    Only the name, the type and the nullability of the returned column are set.
     """
     kind, _, declared = line.partition(" ")
     if kind != "column":

@@ -1,4 +1,4 @@
-"""Validation: checks of the project's pipelines and boards that need no broker and no journal.
+"""Validates the project's pipelines and boards, without a broker and without the journal.
 
 Validation covers declarations, keys, folds, columns, the SQL of views and checks, determinism,
 circles of pipelines through sinks, and the files of boards. The checks that need the log or the
@@ -53,7 +53,7 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """Returns True if there are no refusals, otherwise False; None for an unchecked board."""
+        """Returns True if there are no refusals, otherwise False. Returns None if not checked."""
         return None if self.not_checked else not self.refused
 
     @property
@@ -97,11 +97,11 @@ def validate_pipelines(
 def validate_boards(
     project: Path, found: Mapping[str, Declared | DeclarationError]
 ) -> tuple[ValidationResult, ...]:
-    """Validates a project's boards over the declared tables, which have no rows.
+    """Validates a project's boards over the declared tables, which are empty.
 
     `found` is the result of `describe_declared_pipelines`. A query may read a table that no valid
-    pipeline has. If any pipeline is refused, such a query is not checked, because the table may
-    belong to the refused pipeline.
+    pipeline declares. If any pipeline is refused, such a query is not checked, because the table
+    may belong to the refused pipeline.
     """
     boards = boards_in(project)
     if not boards:
@@ -122,10 +122,10 @@ def validate_boards(
 
 
 def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
-    """Returns one error that joins an error of the settings with all mistakes found in the files.
+    """Joins an error of the settings with all mistakes in the project's files into one error.
 
-    The files are those of the project around `start`. A file that can be loaded is not validated,
-    because validation needs the settings.
+    The project is the one around `start`. The files are only loaded, not validated, because
+    validation needs the settings.
     """
     try:
         project = find_project(start)
@@ -142,7 +142,7 @@ def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
 
 
 def ensure_valid(found: Collection[ValidationResult]) -> None:
-    """Raises UsageError with the names of all refused pipelines and boards, if there are any."""
+    """Raises a UsageError that names all refused pipelines and boards, if there are any."""
     refused = [each.name for each in found if each.refused]
     what = "pipelines and boards" if any(each.board for each in found) else "pipelines"
     if refused:
@@ -159,7 +159,7 @@ def validated_text(
 ) -> str:
     """Formats the results for display: a line per pipeline and board, with refusals and hints.
 
-    `served` maps pipelines to the versions that serve. If it is given, a pipeline's line also
+    `served` maps pipelines to the versions that serve. If `served` is given, a pipeline's line also
     states whether a deploy would change the pipeline.
     """
     lines = []
@@ -203,7 +203,7 @@ def validated_listing(found: Collection[ValidationResult]) -> Listing:
 
 
 def validated_document(found: Collection[ValidationResult]) -> list[dict[str, Any]]:
-    """Returns all results as a JSON document, with a refusal's message and hint."""
+    """Returns all results as a JSON document. A refusal consists of its message and hint."""
     return [
         {
             "pipeline": each.pipeline,
@@ -251,9 +251,9 @@ def _validated_pipeline(
 def _validated_board(
     reader: Reader, name: str, found: Board | DeclarationError, unknown: Sequence[str]
 ) -> ValidationResult:
-    """Validates a board: its file, and each query over the declared tables, which have no rows.
+    """Validates a board: its file, and each query over the declared tables, which are empty.
 
-    `unknown` are the refused pipelines and files, whose tables are not known.
+    `unknown` contains the names of refused pipelines and files, because their tables are not known.
     """
     if isinstance(found, DeclarationError):
         return ValidationResult(None, None, (Refusal(name, found.message, found.hint),), board=name)

@@ -1,10 +1,10 @@
 """The proof: a comparison of a served table with a second fold of the log, in other slices.
 
-A proof changes nothing that serves. It folds into a separate folder, and appends one Proved record,
-which changes no rollout. Read the modules in this order:
+A proof does not change what is served. It folds into a separate folder, and appends one Proved
+record, which does not affect rollouts. Read the modules in this order:
 
-    prove       the proof from pin to record: the second fold in a child process, the comparison
-                of tables, and likely causes
+    prove       the whole proof: pin, second fold in a child process, comparison of tables, likely
+                causes of differences, journal record
     slice_cuts  the ways to cut the log into slices
     row_hash    the hash of a table's rows, and the columns left out of the hash
     proof_text  a proof as text and as JSON

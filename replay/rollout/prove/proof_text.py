@@ -1,4 +1,4 @@
-"""A proof as text for display, as rows, and as the JSON of `-o json`. Pure."""
+"""Formats a proof as text for display, as rows, and as the JSON of `-o json`. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """Describes how the log was cut, with the flag that cuts the log in the same way again.
+    """Describes how the log was cut, with the flag that repeats the same cuts.
 
     For a branch, the text also names the base.
     """
@@ -77,7 +77,7 @@ def proof_listing(proof: Proof) -> Listing:
 
 
 def proof_document(proof: Proof) -> dict[str, Any]:
-    """Returns the proof as a JSON document."""
+    """Returns a proof as a JSON document: the journal record, and a comparison per table."""
     found = proof.proved
     return {
         **record_document(proof.record, found),
@@ -112,7 +112,10 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
 
 
 def view_lines(found: Proved) -> Iterator[str]:
-    """Yields lines about maintained views: which equal their queries' results, and which do not."""
+    """Yields lines about maintained views: equal views first, then views that differ.
+
+    A view is equal if its stored rows are those of its query.
+    """
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"
         yield f"{len(equal)} maintained {are} over the tables: {', '.join(equal)}"

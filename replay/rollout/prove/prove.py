@@ -2,10 +2,10 @@
 
 The second fold begins at the build's recorded origin and ends exactly at a frontier of the build. A
 lease keeps that frontier during the proof (law 15). The fold runs in a child process
-(kappa/engine/children/refold.py) and in a separate folder, so nothing that serves is changed. If
-the log, the build's code or Kappa's rules no longer exist as they were for the build, nothing can
-be proved, and the error gives the reason. If a proof is killed, its folder is left behind, and its
-lease expires.
+(kappa/engine/children/refold.py) and in a separate folder, so no served table changes. If records
+of the log are gone, or if the build's code or Kappa's rules have changed since the build folded the
+log, nothing can be proved, and the error contains the reason. If a proof is killed, its folder is
+left behind, and its lease expires.
 
 The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are also
 compared row by row, and rows have a hash. The values of some columns may depend on the order of
@@ -124,10 +124,10 @@ def prove_pipeline(
 ) -> Proof:
     """Folds a pipeline's log again, compares the rows with the served rows, and records the result.
 
-    `pipeline` may be the number of the rollout that serves. `how` is the way to cut the log.
-    `on_progress` is called with a text about the progress. Raises UsageError if the pipeline does
-    not serve, and NotProvable with the reason if nothing can be proved. Raises Conflict if the
-    build's tables were deleted before the proof ended.
+    `pipeline` is a name, or the number of the rollout by which the pipeline serves. `how` is the
+    way to cut the log. `on_progress` is called with a text about the progress. Raises UsageError if
+    the pipeline does not serve, and NotProvable with the reason if nothing can be proved. Raises
+    Conflict if the build's tables were deleted before the proof ended.
     """
     state = current_state(store)
     pipeline = serving_pipeline(state, pipeline)
@@ -201,7 +201,7 @@ def prove_pipeline(
 def keep_proof(store: Store, found: Proved) -> JournalRecord:
     """Appends the result of a proof to the journal, and returns the record.
 
-    If another record takes the number, the function tries the next number.
+    If another process has used the next record number, the function tries the number after it.
     """
     while True:
         record = Journal(store).append(current_state(store).last + 1, found)
@@ -247,7 +247,7 @@ def _compare_with_refold(
 class Compared:
     """The comparison of a table: the difference, samples of rows, and the hashes of both sides.
 
-    `left_out` maps each column that the hashes do not include to the reason.
+    `left_out` maps each column that is not included in the hashes to the reason.
     """
 
     difference: Difference
@@ -270,7 +270,7 @@ def compare_tables(
     samples: int,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Compared, ...]:
-    """Compares each table of two folds of the same build, also the table of rejects.
+    """Compares each table of two folds of the same build, including the table of rejects.
 
     `unsettled` and `texts_of` are as in `settled_relations`. `samples` is the number of differing
     rows of each kind to return. `on_progress` is called with a text before each table. Raises
@@ -284,7 +284,7 @@ def compare_tables(
 
 
 def hash_before(tables: Iterable[Compared]) -> str:
-    """Returns a single hash over all tables of the serving build."""
+    """Returns a single hash over the rows that the serving build has in all tables."""
     return hash_of_all(
         (each.difference.table, each.difference.rows_before or 0, each.hashes[0]) for each in tables
     )
@@ -350,8 +350,9 @@ def likely_causes(
 ) -> Iterator[str]:
     """Yields the likely causes of a difference between tables, the likeliest first. Pure.
 
-    The causes are the findings `found` in the code, changed libraries, the order of additions, and
-    rewritten queries of views that differ from the users' queries.
+    The causes are the findings `found` in the code, changed libraries, columns that depend on the
+    order of additions, and maintained views whose stored rows differ from the rows of the user's
+    query.
     """
     causes = list(found)
     if libraries:
@@ -388,7 +389,8 @@ def likely_causes(
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
     """Returns the messages of the findings in a build's code.
 
-    They are the lint's findings, and those accepted at the birth that only Spark has found.
+    These are the lint's findings, and the findings that only Spark made and that the operator
+    accepted before the build was created.
     """
     place, pipeline = load_with_place(store, birth)
     found = [
@@ -420,7 +422,7 @@ def folded_again(
     """Runs the second fold, and yields the root of its folder and its last frontier.
 
     The folder is deleted after the block. `witnesses` are the log's witnesses at the last cut.
-    Raises KappaError if the fold fails, and NotProvable if the log was lost meanwhile.
+    Raises KappaError if the fold fails, and NotProvable if records of the log were lost meanwhile.
     """
     place = make_folder(store.local.path(settings.verify.temp), PROVE)
     try:
@@ -503,8 +505,8 @@ def why_not_provable(
 ) -> str | None:
     """Returns the reason why a build cannot be folded again from its topics up to `upto`, or None.
 
-    `facts` are the present facts about the topics (None for a missing topic), and `beginning` has
-    the first offsets of the topics. Pure.
+    `facts` are the present facts about the topics (None for a missing topic), and `beginning`
+    contains the first offsets of the topics. Pure.
     """
     if birth.semantics != SEMANTICS:
         return (
@@ -536,7 +538,10 @@ def why_not_provable(
 
 
 def _base_too_old(store: Store, log: Log, birth: Birth) -> str | None:
-    """Returns the reason why a branch's base is too old for a compacted topic, or None."""
+    """Returns the reason why the base of a branch is too old for a compacted topic, or None.
+
+    A base is too old if Kafka may have deleted tombstones that were written after the base.
+    """
     if birth.base is None:
         return None
     read_at, now = base_frontier(store, birth).heard_time, datetime.now(UTC)

@@ -1,26 +1,26 @@
 """The hash of a table's rows, which does not depend on their order. Proofs compare this hash.
 
-Each value of a row is written as text. Before the text come its length in bytes and a colon. A null
-is `~`. The text depends on the type:
+Each value of a row is written as text, preceded by the length of the text in bytes and a colon. A
+null is `~`. The text depends on the type:
 
- string                     as it is, in UTF-8
- whole number, decimal      its digits; a decimal has as many after the point as its type says
+ string                     the string itself, in UTF-8
+ whole number, decimal      its digits; a decimal has as many digits after the point as its scale
  float, double              the shortest text that reads back as the same number, as DuckDB
                             writes it; -0.0 as 0.0, and each NaN as nan
  boolean, date              true, false; 2026-01-31, infinity, -infinity
  timestamp                  microseconds since 1970-01-01T00:00:00Z; infinity, -infinity
  binary                     hexadecimal digits, in upper case
  array, struct              JSON, as DuckDB's `to_json` writes it where the time zone is UTC,
-                            with -0.0 and NaN changed as above
+                            with -0.0 and NaN changed as for a double
 
-A row is the concatenation of the texts of its served columns, in the order of the columns' names.
-The SHA-256 of a row is split into four 64-bit numbers (big-endian). Each of the four is added up
-over all rows, modulo 2^64, so each occurrence of a row counts. The hash of the table is the four
-sums as 64 hexadecimal digits. The hash of several tables is the SHA-256 of one line per table, in
-the order of their names. A line is the name, the number of rows and the hash, separated by spaces,
-with a newline at the end.
+The text of a row is the concatenation of the texts of its served columns, in the order of the
+columns' names. The SHA-256 of this text is split into four 64-bit numbers (big-endian). Each of the
+four numbers is summed over all rows, modulo 2^64, so each occurrence of a row counts. The hash of
+the table is the four sums as 64 hexadecimal digits. The hash of several tables is the SHA-256 of
+one line per table, in the order of the tables' names. A line is the name, the number of rows and
+the hash, separated by spaces, with a newline at the end.
 
-Columns are left out if chance, or another order of the same rows, may change them (law 8).
+A column is not hashed if its values depend on chance or on the order of the same rows (law 8).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """Returns the DuckDB query for the number of rows in `source`, and the four sums of hashes.
+    """Returns a DuckDB query for the number of rows in `source`, and for the four sums of hashes.
 
     `columns` are pairs of name and Spark type. `source` is SQL that can follow `from`.
     """
@@ -74,7 +74,7 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 
 
 def left_out_of(table: TableBirth) -> dict[str, str]:
-    """Returns the columns whose values the order of rows or chance may change.
+    """Returns the columns whose values may depend on the order of rows or on chance.
 
     Each column is mapped to the reason, such as `a sum of doubles`.
     """
@@ -117,7 +117,7 @@ def _plain_sql(column: str, kind: Type | None) -> str:
 
 
 def _one_of_equals(sql: str, kind: Type, level: int = 0) -> str:
-    """Returns SQL for a value in which equal numbers have the same text.
+    """Returns SQL that converts a value so that equal numbers have the same text.
 
     All NaNs become the same NaN, and -0.0 becomes 0.0, also within arrays and structs.
     """

@@ -1,4 +1,4 @@
-"""The ways to cut a log into slices for a proof. Pure."""
+"""Computes the cuts of a log into slices for a proof. Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}|1000000")
 def parse_cutting(slices: str, seed: int | None) -> Cutting:
     """Parses the way to cut the log: `random`, `one`, or a number of slices.
 
-    If `seed` is None, a random cut gets a new seed. Raises UsageError for any other text, and if a
-    seed is given for a way that is not random.
+    If `seed` is None, a new seed is drawn for a random cut. Raises UsageError for any other text,
+    and if a seed is given for a way that is not random.
     """
     if slices == "random":
         return Cutting(

@@ -2,9 +2,9 @@
 
 Each table is compared by a query over the files of both sides. For a table with keys, the query is
 a full join by key. For a table without keys, the query groups and counts equal rows. Both queries
-spill to disk, so they run within a memory limit for tables of any size. Null keys match null keys.
-A null equals a null, a NaN equals a NaN, and 0.0 equals -0.0; the fold decides which other values
-count as equal (kappa/declare/table.py). serving/query/query.py opens both sides, and
+spill to disk, so they can compare tables of any size within a memory limit. Null keys match null
+keys. A null equals a null, a NaN equals a NaN, and 0.0 equals -0.0; the fold decides which other
+values count as equal (kappa/declare/table.py). serving/query/query.py opens both sides, and
 unsettled_keys.py finds the keys to leave out. A proof compares with the same queries
 (replay/rollout/prove/prove.py).
 """
@@ -40,7 +40,8 @@ class RowSample:
     """A row that differs, in the columns that both sides have.
 
     `before` and `after` are the two versions of a changed row; for an added or removed row, one of
-    them is None. If a table has no keys, `times` is how many more equal rows this side has.
+    them is None. If the table has no keys, equal rows may occur several times; `times` is how many
+    more of them one side has than the other.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -147,7 +148,7 @@ def compare_appended(
 ) -> tuple[Difference, tuple[RowSample, ...]]:
     """Compares the rows of two relations without keys, in the `common` columns (name -> type).
 
-    The comparison counts how often each row occurs on either side. The parameters are as in
+    The comparison counts how often each row occurs in each relation. The parameters are as in
     `compare_keyed`.
     """
     listed = ", ".join(quoted(column) for column in common)
@@ -243,8 +244,8 @@ class Side:
 class Comparison:
     """The differences of two builds, with samples of rows, and the numbers of records by outcome.
 
-    `samples` are by the name of the table. `incomparable_topics` are the topics that are not the
-    same topic for both builds.
+    The keys of `samples` are the names of tables. `incomparable_topics` are the topics that do not
+    have the same topic id in both builds.
     """
 
     differences: tuple[Difference, ...]
@@ -274,10 +275,10 @@ def compare_builds(
     """Compares all tables of two builds, or only the tables in `only`.
 
     `on_progress` is called with a text before each table. `unsettled` returns the keys of a table
-    to set aside, and `texts_of` returns the reader of a table's keys. The result has up to
-    `samples` rows of each kind, in the order of keys. The offsets of the `comparable` topics must
-    be equal on both sides. Raises UsageError if neither build has a table in `only`, and Broken if
-    a key occurs twice in a table.
+    to set aside, and `texts_of` returns the reader of a table's keys. The result contains up to
+    `samples` differing rows of each kind, in the order of keys. The offsets of the `comparable`
+    topics must be equal on both sides. Raises UsageError if neither build has a table in `only`,
+    and Broken if a key occurs twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -373,7 +374,7 @@ def _compare_table(
 def settled_relations(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's settled rows on both sides, and the number of unsettled keys.
+    """Returns a table's settled rows on both sides, and the number of keys that were set aside.
 
     The rows of a side are SQL that can follow `from`.
     """
@@ -397,7 +398,7 @@ def settled_relations(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Sets aside keys whose record both builds rejected, but that have a row in only one build.
+    """Sets aside a key if both builds rejected a record of this key, but only one has a row for it.
 
     A reject changes no row, but it still lets compaction remove earlier records of its key. So a
     build that reads the topic after the compaction has no row for this key. If only one build
@@ -428,9 +429,9 @@ def _put_rejected(
 
 
 def _put_keys(reader: Reader, name: str, keys: Iterable[str]) -> int:
-    """Creates a table of distinct keys, and returns the number of keys in the table.
+    """Creates a temporary table of distinct keys, and returns the number of its rows.
 
-    The table replaces an earlier table of the same name. Its only column is `key`.
+    An earlier table of the same name is replaced. The only column is `key`.
     """
     staged = quoted(f"{name}_all")
     reader.run_command(f"create or replace temp table {staged} (key varchar)")

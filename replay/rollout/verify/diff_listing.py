@@ -1,4 +1,4 @@
-"""A comparison of two builds as text, as rows, and as the JSON of `-o json`. Pure."""
+"""Formats a comparison of two builds as text, as rows, and as the JSON of `-o json`. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def differing_counts(counts: Iterable[OutcomeCount]) -> tuple[OutcomeCount, ...]
 
 
 def count_line(count: OutcomeCount) -> str:
-    """Formats a count of records, before and after, as one line."""
+    """Formats the number of records of one kind in both builds as one line."""
     return f"{count.topic}: {count.what}: {count.before:,} before, {count.after:,} after"
 
 
@@ -178,7 +178,7 @@ def _sample_listing(samples: list[RowSample], keys: tuple[str, ...]) -> Listing:
     """Returns sampled rows of one kind as a listing.
 
     For changed rows, the columns are the keys and each column that changed in some row. If a value
-    has changed, its cell has the values before and after.
+    has changed, its cell shows the values before and after.
     """
     sides = [(sample.before or {}, sample.after or {}) for sample in samples]
     if samples[0].kind != "changed":

@@ -1,9 +1,10 @@
-"""Pairs: two builds of one pipeline at equal offsets, pinned for a comparison of rows.
+"""Pins two builds of one pipeline at equal offsets, for a comparison of rows.
 
-A pair is the newest alignment of both builds, as long as its lease has not expired. Otherwise it
-consists of the newest frontiers of both builds, if their offsets happen to be equal because no
-records are produced, or because both builds are at the end of the log. Builds at different offsets
-cannot be compared, because their rows may differ only by lag.
+A pair consists of the frontiers of the newest alignment of both builds, as long as the lease of the
+alignment has not expired. Otherwise a pair consists of the newest frontiers of both builds, if
+their offsets happen to be equal because no records are produced, or because both builds are at the
+end of the log. Builds at different offsets cannot be compared, because their rows may differ only
+by lag.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Pair:
 
     @property
     def offsets(self) -> Offsets:
-        """Returns the offsets of both frontiers, in the topics that both builds read."""
+        """Returns the offsets of both frontiers in the comparable topics."""
         return self.after.offsets.only(self.comparable)
 
 
@@ -62,9 +63,9 @@ def builds_to_compare(
     """Returns the two builds to compare, the earlier one first. Pure.
 
     The default is the serving build and the candidate, or, without a candidate, the idle build and
-    the serving build. Each argument may be the number of a rollout, which stands for its build; a
-    single number must belong to one of the default builds. Raises UsageError if the pipeline does
-    not have two builds, or if both builds serve the same tables.
+    the serving build. Each argument may be the number of a rollout, which means the build of the
+    rollout. If only one number is given, it must belong to one of the default builds. Raises
+    UsageError if the pipeline does not have two builds, or if both builds serve the same tables.
     """
     named = rollout_named(state, pipeline)
     if named is None:
@@ -131,7 +132,7 @@ def _named_or_newest(
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
     """Returns the newest alignment of `candidate` with the build `live` as a pair.
 
-    Returns None if the last alignment is with another live build, or if there is none.
+    Returns None if the candidate has no alignment, or if its last one is with another live build.
     """
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != folded_by(store, live):
@@ -142,7 +143,8 @@ def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
 def newest_pair(store: Store, before: str, after: str) -> Pair:
     """Returns the newest frontiers of two builds as a pair.
 
-    Raises Conflict if the frontiers are not at equal offsets; the message gives the distance.
+    Raises Conflict if the frontiers are not at equal offsets. The message contains the number of
+    offsets between them.
     """
     one, other, comparable = _newest_frontiers(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
@@ -167,9 +169,9 @@ def _newest_frontiers(
 
 
 def bring_together(store: Store, before: str, after: str, *, seconds: float) -> None:
-    """Wakes the build that is behind the other build, and waits until both have equal offsets.
+    """Wakes the build that is behind, and waits until both builds have equal offsets.
 
-    The build that is behind may be at rest. The wait ends after `seconds` in any case. The platform
+    A build that is behind may be at rest. The wait ends after `seconds` in any case. The platform
     must be up.
     """
     deadline = time.monotonic() + seconds
@@ -191,9 +193,9 @@ def pin_equal(
 ) -> Iterator[tuple[Pair, PinnedSnapshot]]:
     """Pins two builds at equal offsets, and yields the pair and the pinned snapshot.
 
-    If the builds are not at equal offsets and `wait_seconds` is not 0, the build that is behind is
-    woken, and this function waits for it (`bring_together`). Raises Conflict if no frontiers at
-    equal offsets are kept.
+    If the builds are not at equal offsets and `wait_seconds` is not 0, wakes the build that is
+    behind, and waits for at most `wait_seconds` (`bring_together`). Raises Conflict if no frontiers
+    at equal offsets are kept.
     """
     with ExitStack() as kept:
         try:
@@ -244,7 +246,7 @@ def compare_pair(
     """Compares the rows of a pinned pair.
 
     The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `log` is None
-    if there is no broker. Raises Conflict if the pair was not kept until the end.
+    if there is no broker. Raises Conflict if the pair was deleted before the end.
     """
     births = pinned.snapshot.births
     before, after = (
@@ -270,7 +272,7 @@ def compare_pair(
 
 
 def _possible_pairs(store: Store, before: str, after: str) -> Iterator[Pair]:
-    """Yields the pairs of these builds that may still be kept. The best pair comes first."""
+    """Yields pairs of frontiers that may still be kept. The best pair comes first."""
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:
         yield aligned

@@ -1,11 +1,11 @@
-"""Unsettled keys: keys of a compacted topic that were written again after the compared offsets.
+"""Finds unsettled keys: keys of a compacted topic that were written again after given offsets.
 
 Compaction removes an older record once a newer record of the same key exists. A build that read the
 topic before the compaction has read the older record. A build that reads the topic later has not.
 So at the same offsets both builds are correct, but their rows differ. Therefore the keys that were
-written after these offsets are read from the log, and rows with these keys are set aside (law 5).
-Only one case is missed: a tombstone that was written after the offsets and has been compacted away.
-Kafka keeps tombstones for `delete.retention.ms`, a day by default.
+written after the compared offsets are read from the log, and rows with these keys are set aside
+(law 5). Only one case is missed: a tombstone that was written after the offsets and has been
+compacted away. Kafka keeps tombstones for `delete.retention.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KeyTexts = Callable[[Iterable[bytes]], Iterator[str]]
 
 
 def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """Yields the texts of keys that have no declared format: the UTF-8 text of each key.
+    """Decodes keys that have no declared format as UTF-8, and yields them as texts.
 
     Keys that are not UTF-8 are skipped.
     """
@@ -47,7 +47,7 @@ def plain_texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def texts_in(topic: Topic) -> KeyTexts:
-    """Returns a function that decodes keys by the topic's declared key format, and yields texts."""
+    """Returns a function that decodes keys by the topic's key format, and yields them as texts."""
     value_of = KeyReader(topic).value
 
     def texts(keys: Iterable[bytes]) -> Iterator[str]:
@@ -62,9 +62,10 @@ def texts_in(topic: Topic) -> KeyTexts:
 
 
 def texts_for(store: Store, birth: Birth) -> Callable[[TableBirth], KeyTexts]:
-    """Returns a function that maps a table to the reader of its compacted topic's keys.
+    """Returns a function that maps a table to the decoder of the keys in its compacted topic.
 
-    If the keys have a format, the build's code is loaded, because only the code defines the format.
+    If the keys have a declared format, the build's code is loaded, because only the code defines
+    the format.
     """
 
     def texts_of(table: TableBirth) -> KeyTexts:
@@ -86,8 +87,8 @@ def unsettled_keys(
     """Returns the keys of a table's compacted topic that have a record at or after `offsets`.
 
     The keys are texts, and may repeat. Returns None if the table does not contain the latest values
-    of a compacted topic, because then all its rows are settled. Raises Unreachable if `log` is
-    None. Raises Conflict if the topic no longer exists, or if another topic has its name.
+    of a compacted topic, because all rows of such a table are settled. Raises Unreachable if `log`
+    is None. Raises Conflict if the topic no longer exists, or if another topic has its name.
     """
     topic = next((each for each in birth.topics if each.name == table.latest), None)
     if topic is None or topic.kind != TopicKind.COMPACTED:

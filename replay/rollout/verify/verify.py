@@ -58,8 +58,8 @@ class VerificationMeans:
     """The resources and limits of a verification.
 
     `lease_seconds` is the duration of the lease on the compared frontiers. `limits` are the limits
-    on queries. `log` is None if there is no broker. If the tables that a maintained view reads have
-    more than `check_rows` rows, only a sample of the view is compared with its query.
+    on queries. `log` is None if there is no broker. If a maintained view reads tables with more
+    than `check_rows` rows in total, only a sample of the view is compared with its query.
     """
 
     lease_seconds: float
@@ -75,8 +75,8 @@ def verify_candidate(
 
     `live` is the build that serves, or None. A candidate that serves the live build's own tables is
     not compared, because the rows are the same. The compared frontiers are pinned during the
-    comparison. Raises Conflict if the frontiers were not kept until the end, and Unreachable if the
-    broker is needed and does not answer.
+    comparison. Raises Conflict if the pinned frontiers were deleted before the end, and Unreachable
+    if the broker is needed and does not answer.
     """
     birth = read_birth(store, rollout.build)
     before = None if live is None else read_birth(store, live)
@@ -153,8 +153,8 @@ def _checked_candidate(
 ) -> Verified:
     """Runs the checks of a candidate, and returns their results.
 
-    The verdict is provisional: "passed", or "inconclusive" if a view is refused, so that no check
-    could be run.
+    The verdict is provisional. It is "passed", whatever the results are. If a view is refused, no
+    check can be run, and the verdict is "inconclusive".
     """
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
@@ -203,9 +203,9 @@ def _excess_of_rejects(
 ) -> str:
     """Returns a sentence if the build has rejected more records than allowed, otherwise "".
 
-    The pipeline's `max_rejects` is the limit. If it is not declared, the build's function may fail
-    on no more records than the function of the `live` build. With `is_shared`, this second limit
-    does not apply, because the candidate serves the live build's tables, which have been judged
+    The pipeline's `max_rejects` is the limit. If it is not declared, the candidate's function may
+    fail on no more records than the function of the `live` build. This second limit does not apply
+    with `is_shared`, because the candidate then serves the live build's tables, which were verified
     before.
     """
     birth, frontier = snapshot.births[build], snapshot.frontiers[build]
@@ -260,9 +260,10 @@ def _run_checks(
 
 
 def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) -> None:
-    """Verifies a rollout and appends the verdict, unless the rollout no longer waits for a verdict.
+    """Verifies a rollout, and appends the verdict to the journal.
 
-    Raises Unreachable if the broker does not answer.
+    Does nothing if the rollout does not wait for a verdict any more. Raises Unreachable if the
+    broker does not answer.
     """
     _ensure_verdict(store, id_, lambda rollout, live: verify_candidate(store, rollout, live, means))
 
@@ -299,9 +300,10 @@ def _ensure_verdict(
 
 
 def _end_at(seconds: float, store: Store, id_: int) -> None:
-    """Starts a timer that appends an inconclusive verdict and exits this process after `seconds`.
+    """Starts a timer that ends this verification as inconclusive after `seconds`.
 
-    The timer is a daemon thread, so the process can exit earlier if its work is done.
+    The timer appends the verdict and exits the process. The timer is a daemon thread, so the
+    process can exit earlier if its work is done.
     """
 
     def end() -> None:
@@ -321,7 +323,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, and returns the exit code."""
+    """Runs the program that `arguments` name, and returns the exit code of the guard."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -1,8 +1,8 @@
 """Compares a serving build's maintained views with their queries, after a deploy.
 
 As a program (`python -m kappa.replay.rollout.verify.view_check --build B`), this module pins the
-build's newest frontier, compares the views, and stores the result. `kappa status` shows the result.
-No decision uses it.
+build's newest frontier, compares the views, and stores the result. `kappa status` shows the result,
+but no decision uses it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
     Stores and returns the result. Returns None if the build does not serve any more, because only
     the views of a serving build are updated at each frontier. Raises Conflict if the frontier was
-    not kept until the end.
+    deleted before the end.
     """
     if build not in current_state(store).serving.values():
         return None
@@ -52,7 +52,7 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program, and returns the exit code."""
+    """Runs the program that `arguments` name, and returns the exit code of the guard."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

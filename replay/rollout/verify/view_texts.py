@@ -2,7 +2,7 @@
 
 After a slice, Kappa updates a view with a rewritten query, and a rewritten query cannot check
 itself. So the stored rows are compared with the result of the user's own query, which DuckDB runs
-over the tables (I11).
+over the tables (invariant I11 in docs/design.md).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def compare_view_texts(
     most_rows: int | None = None,
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Iterator[Check]:
-    """Yields a check for each maintained view that compares its stored rows with its query's rows.
+    """Yields a check for each maintained view: its stored rows must equal the rows of its query.
 
-    `reader` has the tables of a build in the schema of the pipeline. If the tables that a view
-    reads have more than `most_rows` rows in total, only a sample of the view is compared. A check
-    that could not be run has an error.
+    The schema of the pipeline in `reader` must contain the tables of a build. If the tables that a
+    view reads have more than `most_rows` rows in total, only a sample of the view is compared. A
+    check that could not be run has an error.
     """
     views = [table for table in tables if table.view is not None]
     for number, view in enumerate(views, 1):
@@ -71,7 +71,7 @@ def unlike_text(check: Check) -> str:
 
 
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
-    """Returns the query that counts a view's rows, and the rows that only one side has.
+    """Returns a query for two counts: the rows of a view, and the rows that only one side has.
 
     One side are the stored rows; the other side are the rows of the user's query.
     """

@@ -1,4 +1,4 @@
-"""A project's needs from the Kafka cluster: access rules (ACLs) and replicas."""
+"""Lists what a project needs from the Kafka cluster: access rules (ACLs) and replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeededAcl:
-    """An access rule, and everything for which the rule is needed."""
+    """An access rule, and all uses of topics for which the rule is needed."""
 
     acl: Acl
     uses: tuple[str, ...]
@@ -27,9 +27,9 @@ class NeededAcl:
 def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededAcl]:
     """Lists the access rules that these pipelines, and commands on their topics, need. Pure.
 
-    `writer` is the name under which the sinks of an adopted root write; a writer with this name
-    replaces the writer of the first root. In Kafka, Read and Write include Describe, and Write
-    includes all requests of an exactly-once producer. So no rule concerns the cluster itself.
+    `writer` is the name under which the sinks of an adopted root write. The rules allow this name
+    and the name that the first root uses. In Kafka, Read and Write include Describe, and Write
+    includes all requests of an exactly-once producer. So no rule on the cluster itself is needed.
     """
     of_sinks = ("Create", "DescribeConfigs", "Read", "Write")
     found: dict[Acl, dict[str, None]] = {}
@@ -59,9 +59,9 @@ def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededA
 
 
 def broker_loss_risks(log: Log, pipelines: Iterable[Pipeline]) -> tuple[Finding, ...]:
-    """Returns findings about records that would be lost or refused if a broker is lost.
+    """Returns findings about records that would be lost or refused after the loss of one broker.
 
-    The topics of the pipelines and of their sinks are examined.
+    The topics of the pipelines and the topics of their sinks are examined.
     """
     there = log.topics()
     brokers = least_brokers(log.brokers(), (each.replicas for each in there.values()))

@@ -1,9 +1,9 @@
-"""The examination of a root: a check of the records and of the files of builds.
+"""Examines a root for damage: checks the records, and the files of builds.
 
-The examination compares each document with its seal, and each code snapshot with the birth
-certificate. It compares the files of each table with the file lists of the newest frontier and of
-the kept frontiers: all files must exist, with the recorded sizes. It does not read the rows in the
-files; the scrub does.
+Each document is compared with its seal, and each code snapshot with the birth certificate. The
+files of each table are compared with the file lists of the newest frontier and of the kept
+frontiers: all files must exist, with the recorded sizes. The rows in the files are not read;
+scrub.py reads them.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ _LOOKS = 5
 class Damage:
     """A damaged record or file below a root.
 
-    `follows` is the consequence of the damage, and `then` is the state after a repair. A repair
-    moves the objects `names` below the root aside. If `names` is empty, a repair is impossible, and
-    `hint` is advice for the operator.
+    `follows` is the consequence of the damage, and `then` is the state after a repair. `names` are
+    objects below the root; a repair moves these objects aside. If `names` is empty, a repair is
+    impossible, and `hint` is advice for the operator.
     """
 
     what: str
@@ -115,7 +115,7 @@ class Damage:
     hint: str = ""
 
     def text_lines(self, number: int) -> tuple[str, ...]:
-        """Returns the damage as lines for display, beginning with its number."""
+        """Returns the damage as lines for display. The first line begins with `number`."""
         files = "1 file is" if len(self.names) == 1 else f"{len(self.names)} files are"
         return (
             f"{number}. {self.what}",
@@ -148,7 +148,7 @@ def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
 
 
 def unvouched_builds(store: Store) -> tuple[str, ...]:
-    """Lists the builds whose newest frontier has no sums of file lists.
+    """Lists the builds whose newest frontier does not contain the sums of all file lists.
 
     Such a frontier was written by an older Kappa.
     """
@@ -164,9 +164,9 @@ def unvouched_builds(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists the documents that have no seal, so that later changes of them cannot be noticed.
+    """Lists the documents without a seal. A later change of such a document cannot be noticed.
 
-    Such documents were written by an older Kappa.
+    The documents were written by an older Kappa.
     """
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
@@ -184,7 +184,10 @@ def _document_names(store: Store) -> Iterator[str]:
 
 
 def _document_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of documents that are not records of the journal or of a build."""
+    """Yields the damage of documents that are not records of the journal or of a build.
+
+    Damaged documents that can be derived again are moved aside at once, and are not yielded.
+    """
     for name in _document_names(store):
         if _TOLD.fullmatch(name):
             continue
@@ -205,7 +208,7 @@ def _document_damage(store: Store) -> Iterator[Damage]:
 
 
 def _token_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of the file of named tokens, which are stored nowhere else."""
+    """Yields a damage if the file of named tokens is damaged. The tokens have no copy."""
     try:
         TokenFile(store.local.path(TOKENS)).tokens()
     except Damaged as error:
@@ -217,10 +220,10 @@ def _token_damage(store: Store) -> Iterator[Damage]:
 
 
 def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
-    """Yields the damage of the root's own record, if the record is damaged or gone.
+    """Yields a damage if the root's record of itself is damaged or gone.
 
-    A build with sealed frontiers proves that the record existed: such a Kappa starts jobs only in a
-    root that has it.
+    The record is known to be gone if a build has a sealed frontier: a Kappa that seals frontiers
+    starts jobs only in a root with this record.
     """
     try:
         if read_root(store) is not None:
@@ -259,7 +262,7 @@ def count_set_aside(store: Store) -> int:
 
 
 def _read_journal(store: Store) -> tuple[State, list[Damage]]:
-    """Returns the state before the first damaged record of the journal, and the damage found."""
+    """Returns the state before the journal's first damaged record, and the damage found."""
     records, state = journal_records(store), State()
     noted, numbers = records.noted_number(), records.numbers()
     for number in range(1, (numbers[-1] if numbers else 0) + 1):
@@ -367,10 +370,10 @@ def _build_damage(store: Store, build: str, *, serves: bool) -> Iterator[Damage]
 def _lost_frontiers(
     build: str, newest: Frontier | None, shown: int, where: str
 ) -> Iterator[Damage]:
-    """Yields the damage if frontiers that readers saw are gone.
+    """Yields a damage if frontiers that readers saw are gone.
 
-    `shown` is the greatest number that readers saw, as other records of the build show. `where` is
-    the address of that frontier.
+    `shown` is the greatest frontier number that readers saw, according to other records of the
+    build. `where` is the address of the frontier with this number.
     """
     if newest is None or newest.number < shown:
         yield Damage(
@@ -405,7 +408,7 @@ def _record_damage(records: NumberedRecords[Any], follows: str, then: str) -> It
 
 
 def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
-    """Returns True if a repair has given up the records before this number."""
+    """Returns True if a repair has given up the records before record `number`."""
     with suppress(Damaged):
         return records.begins_anew(number)
     return False
@@ -414,10 +417,11 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
 def _lasting_table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> tuple[Damage, ...]:
-    """Returns the damage of a build's tables, found while its job has published no new frontier.
+    """Returns the damage of a build's tables at a frontier that is still the newest afterwards.
 
-    Upkeep deletes the files of a frontier once a later frontier exists, and no lease protects this
-    examination. So the examination is repeated if a new frontier has been published meanwhile.
+    The job's maintenance deletes the files of a frontier once a later frontier exists, and no lease
+    protects this examination. So if damage is found and a new frontier has been published
+    meanwhile, the examination is repeated, at most five times.
     """
     for _ in range(_LOOKS):
         found = tuple(_table_damage(store, birth, newest, kept, serves=serves))
@@ -431,7 +435,7 @@ def _lasting_table_damage(
 def _table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> Iterator[Damage]:
-    """Yields the damage of tables that lack a file, or have a cut file, at one of the frontiers."""
+    """Yields the damage of tables whose files are missing or cut at one of the frontiers."""
     follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
     for name in newest.versions:
         path = table_path(store, birth.build, name)

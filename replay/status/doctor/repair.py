@@ -1,4 +1,4 @@
-"""The repair of a root: moves aside the files that are given up, while no supervisor runs."""
+"""Repairs a root while no supervisor runs: moves aside the files that are given up."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from kappa.state.store import Store
 
 
 def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
-    """Moves aside the files of these damages, the newest first. Returns the new paths.
+    """Moves aside the files that the damages name, in descending order of names.
 
-    No supervisor can start during the repair. Raises Conflict if a supervisor is up.
+    Returns the new paths. No supervisor can start during the repair. Raises Conflict if a
+    supervisor is up.
     """
     names = [name for damage in damages for name in damage.names]
     # The note on the newest record goes with a newest record that is given up.
@@ -65,12 +66,12 @@ def _copy_of(store: Store, name: str) -> bytes:
 
 
 def _is_of_frontiers(name: str) -> bool:
-    """Returns True if a name is that of a frontier, or of the note of the last number."""
+    """Returns True if `name` is a frontier, or the note of a build's last frontier number."""
     return name.startswith("builds/") and name.split("/")[2] in {"frontier", "frontier.newest"}
 
 
 def _note_shown(store: Store, build: str) -> int:
-    """Notes and returns the greatest number that a frontier of a build is known to have had."""
+    """Stores and returns the greatest frontier number that a build is known to have used."""
     records = frontier_records(store, build)
     shown = max(0, records.noted_number(), *records.numbers(), *kept_numbers(store, build))
     records.note_last(shown)
@@ -80,8 +81,8 @@ def _note_shown(store: Store, build: str) -> int:
 def _go_on_behind(store: Store, build: str, shown: int) -> None:
     """Publishes the newest frontier of a build again, under a number that no reader has seen.
 
-    Readers elsewhere and cursors identify a frontier by its number, so no number is used twice. If
-    no frontier is left, the build's job makes one, with a number above `shown`.
+    Readers on other hosts and cursors identify a frontier by its number, so no number is used
+    twice. If no frontier is left, the build's job creates one, with a number above `shown`.
     """
     records = frontier_records(store, build)
     left = max(records.numbers(), default=shown)

@@ -1,8 +1,8 @@
 """The scrub of a root: reads each data file in use, and compares it with the recorded sum.
 
-Files in use are those of the archives, and those of serving, idle and candidate builds, at their
-newest frontiers and at kept frontiers. Jobs continue during the scrub, so a file that a job has
-deleted is not damage.
+The files in use are those of archives and of serving, idle and candidate builds. For a build, these
+are the files of its newest frontier and of its kept frontiers. Jobs continue during the scrub, so a
+file that a job has deleted meanwhile is not damage.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Show = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedFile:
-    """A data file, or a table whose files cannot be listed, with its damage.
+    """A data file with its damage, or a table whose files cannot be listed.
 
     `of` is the build or the topic. `table` is the table, or None for an archive. `sum` is the
-    recorded sum, or None if no sum is recorded. `why` describes the damage, and is empty for an
+    recorded sum, or None if no sum is recorded. `why` describes the damage, and is "" for an
     undamaged file.
     """
 
@@ -57,7 +57,8 @@ class ScrubbedFile:
 class ScrubResult:
     """The result of a scrub: the counts, and the files that have changed since they were written.
 
-    `unknown` is the number of files without a recorded sum, which an older Kappa has written.
+    `unknown` is the number of files without a recorded sum. Such files were written by an older
+    Kappa.
     """
 
     files: int
@@ -72,7 +73,7 @@ def scrub_root(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> S
     Files on a disk are read from the disk, not from the memory cache of the machine. In a bucket,
     the objects are fetched. `show` is called after each file with the number of bytes read so far,
     the number of all bytes, and the number of damaged files so far. Raises Damaged if a record that
-    names files in use cannot be read.
+    names the files in use cannot be read.
     """
     wanted = tuple(_files_in_use(store))
     whole, done, bad = sum(each.size for each in wanted), 0, []

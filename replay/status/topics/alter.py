@@ -1,4 +1,4 @@
-"""A change of a topic by hand: the steps, and the reasons to refuse the change. Pure."""
+"""A change of a topic by an operator: the steps, and the reasons to refuse the change. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kappa.replay.status.topics.describe import TopicDescription
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """The settings to set, and the new number of partitions (None to keep the number)."""
+    """The settings to set, and the new number of partitions (None if it does not change)."""
 
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: int | None = None
@@ -39,9 +39,10 @@ def change_of(
     """Returns the change from the topic's present settings to the wanted settings.
 
     The wanted settings are `settings` and `partitions`, or those of the declaration if neither is
-    given. Raises UsageError if neither is given and the topic is not declared, or if partitions
-    would be taken away. Raises Conflict if keys would move to other partitions, if users of the
-    topic would lose records, or if the topic would lose the broker's timestamps that it needs.
+    given. Raises UsageError if neither is given and the topic is not declared, or if the number of
+    partitions would become smaller. Raises Conflict if keys would move to other partitions, if
+    users of the topic would lose records, or if the topic would lose the broker's timestamps that
+    it needs.
     """
     if not settings and partitions is None:
         if found.declared is None:
@@ -77,7 +78,8 @@ def change_text(found: TopicDescription, change: TopicChange) -> str:
 def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
     """Raises UsageError for fewer partitions, and Conflict if keys would move.
 
-    Keys move if a topic with keys gets more partitions while builds use it.
+    If a topic has keys, more partitions would move keys to other partitions. This is refused while
+    builds use the topic.
     """
     name, there = found.facts.name, found.facts.partitions
     if wanted < there:
@@ -102,7 +104,8 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
 def _refuse_settings(found: TopicDescription, config: Mapping[str, str]) -> None:
     """Raises Conflict if a setting would make users of the topic lose records.
 
-    Also raises Conflict if the topic needs the broker's timestamps and the setting changes them.
+    Also raises Conflict if a setting would replace the broker's timestamps, and the topic needs
+    them.
     """
     name = found.facts.name
     policy = config.get("cleanup.policy", "")

@@ -1,4 +1,4 @@
-"""A topic as it is on the broker, next to its declaration, with its users.
+"""Describes a topic as it is on the broker, compared with its declaration, and its users.
 
 Users are the builds that read the topic, and the builds whose sinks send to it.
 """
@@ -46,8 +46,8 @@ class TopicUser:
 class TopicDescription:
     """A topic with its settings on the broker (`config`) and its declared settings.
 
-    `begin` and `end` are the first and the next offsets. `bytes` has the sizes of the partitions on
-    disk, but only for the embedded broker.
+    `begin` contains the first offset of each partition, and `end` the offset after the last record.
+    `bytes` maps each partition to its size on disk, but only for the embedded broker.
     """
 
     facts: TopicFacts
@@ -91,7 +91,7 @@ def describe_topic(
 
 
 def description_listing(found: TopicDescription) -> Listing:
-    """Returns a listing with a row per partition."""
+    """Returns a listing with a row per partition: offsets and size."""
     name = found.facts.name
     rows = (
         (
@@ -107,7 +107,7 @@ def description_listing(found: TopicDescription) -> Listing:
 
 
 def description_text(found: TopicDescription) -> str:
-    """Formats all facts except the partitions for display, with one fact per line."""
+    """Formats all facts about a topic except the partitions for display, with one fact per line."""
     facts, declared = found.facts, found.declared
     count = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
     taken = f", {size(sum(found.bytes.values()))} on disk" if found.bytes else ""
@@ -126,7 +126,7 @@ def description_text(found: TopicDescription) -> str:
 
 
 def description_document(found: TopicDescription) -> dict[str, Any]:
-    """Returns all facts as a JSON document."""
+    """Returns all facts about a topic as a JSON document."""
     declared = found.declared
     return {
         "topic": found.facts.name,

@@ -1,4 +1,4 @@
-"""The topics of a pattern: the topics that match now, and the topics that joined before."""
+"""Determines the topics of a pattern: topics that match now, and topics that joined before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Joining(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The topics of a pattern from now on, and the change of each topic, by name."""
+    """The new topics of a pattern, and the change of each topic's membership, by name."""
 
     topics: JoinedTopics
     became: Mapping[str, Joining]
@@ -36,11 +36,11 @@ def join_topics(
     sinks: Collection[str],
     leaving: Iterable[str] = (),
 ) -> JoinResult:
-    """Returns the topics of a pattern: those that have joined, and all that match now.
+    """Returns the topics of a pattern: topics that have joined before, and topics that match now.
 
     `there` are the topics on the broker. `sinks` are the topics of sinks, which never match.
     `leaving` are topics to leave out. Raises UsageError if a topic in `leaving` neither has joined
-    nor matches, or if no topic is left.
+    nor matches, or if the pattern has no topic then.
     """
     left = frozenset(leaving)
     before = {each.name: each for each in pattern.joined}

@@ -2,8 +2,8 @@
 
 A record is decoded as the topic is declared, or rejected with a reason. Exported files are Parquet
 or lines of JSON. An import produces the exported records again, byte for byte: keys, values,
-headers, and timestamps if the topic keeps the timestamps of producers. Offsets change. Partitions
-are computed from the keys, or stay the same on request.
+headers, and timestamps if the topic keeps the timestamps of producers. The imported records have
+new offsets. Their partitions are computed from the keys, or, on request, are those of the export.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Progress = Callable[[int], None]
 class SeenRecord:
     """A record with its event, or with the reason why it is rejected.
 
-    A raw record, or a tombstone, has neither.
+    If the record was not decoded, or is a tombstone, `event` and `reject` are None.
     """
 
     record: Record
@@ -64,12 +64,15 @@ class SeenRecord:
 
     @property
     def order_key(self) -> tuple[int, int, int]:
-        """Returns timestamp, partition and offset, as the sort key across partitions."""
+        """Returns (timestamp, partition, offset), the key by which records are sorted."""
         return self.record.timestamp_ms, self.record.partition, self.record.offset
 
     @property
     def extra_fields(self) -> dict[str, Any]:
-        """Returns the fields of a line that the record lacks: offset, event, reject."""
+        """Returns the fields of an exported line that are not part of the record itself.
+
+        These are `offset`, and `event` or `reject` if known.
+        """
         found = {"event": self.event, "reject": self.reject}
         return {
             "offset": self.record.offset,
@@ -81,7 +84,7 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
     """Returns the offsets at which reading begins, from the user's text `start`.
 
     `start` is `beginning`, `end`, an offset for every partition, offsets by partition, or a time.
-    None means the beginning. An offset before the beginning of the log is replaced by the
+    None means the beginning. If an offset is before the beginning of the log, reading begins at the
     beginning. Raises UsageError for any other text.
     """
     log.must_have(topic)
@@ -107,7 +110,7 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
 
 
 def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> Offsets:
-    """Returns the ends of the given partitions, or of all partitions if `partitions` is empty.
+    """Returns the end offsets of the given partitions, or of all if `partitions` is empty.
 
     Raises UsageError if the topic does not have one of the partitions.
     """
@@ -127,7 +130,7 @@ def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> O
 
 
 def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
-    """Returns the offsets at which the newest `count` offsets of each partition begin."""
+    """Returns the offset of each partition from which the newest `count` offsets begin."""
     return Offsets(
         {topic: {part: max(begin.at(topic, part), last - count) for _, part, last in end.items()}}
     )
@@ -136,7 +139,7 @@ def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offs
 def following(
     log: Log, topic: str, start: Offsets, ends: Callable[[], Offsets]
 ) -> Iterator[Record]:
-    """Yields the records from `start` on, forever, as they are committed.
+    """Yields the records from `start` on, and waits for new records, forever.
 
     `ends` returns the current ends of the partitions.
     """
@@ -153,10 +156,10 @@ def following(
 
 
 def decoder_of(topic: Topic | None) -> Decode:
-    """Returns the decoder for records of a topic. Without a declaration, records stay raw.
+    """Returns a function that decodes a record of a topic as declared.
 
-    The decoder applies only the rules of the declaration for a single record. It does not check for
-    lateness or duplicates.
+    If `topic` is None, the function does not decode records. The function applies only rules that
+    concern a single record: it does not detect late records or duplicates.
     """
     if topic is None:
         return SeenRecord
@@ -183,7 +186,7 @@ def decoder_of(topic: Topic | None) -> Decode:
 
 
 def _shown_value(value: Any, kind: Type) -> Any:
-    """Converts a value of a row to the type that readers of tables see."""
+    """Converts a value of a row to the Python type that readers of tables get."""
     if value is None:
         return None
     match kind:
@@ -202,7 +205,7 @@ def _shown_value(value: Any, kind: Type) -> Any:
 def filter_of(
     key: str | None, conditions: Sequence[str], topic: Topic | None
 ) -> Callable[[SeenRecord], bool]:
-    """Returns a filter for records, by key and by `FIELD=VALUE` of the event.
+    """Returns a filter for records, by `key` and by `FIELD=VALUE` conditions on the event.
 
     If the topic's keys have a format, or are the keys of changes, keys are compared by value, and
     otherwise by bytes. Raises UsageError if a condition does not name a declared column.
@@ -263,7 +266,7 @@ def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
 def seen_text(seen: SeenRecord) -> str:
     """Formats a record as one line for display: place, time, key and value.
 
-    If the value is not text, the line has the event instead.
+    If the value is not text, the line contains the event instead.
     """
     record = seen.record
     place = f"{record.partition}@{record.offset}  {moment_text(record.timestamp_ms)}"
@@ -288,7 +291,7 @@ def seen_line(seen: SeenRecord) -> str:
 
 
 def as_produced(record: Record) -> ProducedRecord:
-    """Converts a record to the form that a producer accepts."""
+    """Converts a record that was read to a record that can be produced."""
     timestamp = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return ProducedRecord(record.value, record.key, timestamp, record.headers, record.partition)
 
@@ -305,14 +308,17 @@ def export_lines(records: Iterable[Record], decode: Decode, file: BinaryIO) -> i
 def export_parquet(
     records: Iterable[Record], decode: Decode, file: BinaryIO, *, decoded: bool
 ) -> int:
-    """Writes records as a Parquet file. Returns the number of records."""
+    """Writes records as a Parquet file. Returns the number of records.
+
+    With `decoded`, the file also contains the columns `event` and `reject`.
+    """
     from kappa.records.lines.parquet import write_records  # noqa: PLC0415  # it takes Arrow
 
     return write_records(file, (_placed_record(decode(each)) for each in records), decoded=decoded)
 
 
 def count_records(records: Iterable[Record], show: Progress) -> Iterator[Record]:
-    """Yields the records. After each 5,000 records, calls `show` with the number so far."""
+    """Yields the records, and calls `show` with the number so far at each 5,000 records."""
     for number, record in enumerate(records):
         if number % _STEP == 0:
             show(number)

@@ -1,4 +1,4 @@
-"""The growth rates of topics, measured by repeated observations of their ends."""
+"""Measures the growth rates of topics, by repeated observations of the topics' ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_SECONDS = 1.0
 
 
 class TopicRates:
-    """The growth rates of topics, computed from their ends.
+    """Computes the growth rates of topics from their ends.
 
     The first observation yields no rate.
     """
@@ -25,17 +25,17 @@ class TopicRates:
         self._paces: dict[str, Pace] = {}
 
     def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
-        """Returns the recent growth in offsets a second, by topic.
+        """Returns the recent growth of each topic in offsets per second, or None if unknown.
 
-        `ends` has the sum of the ends of a topic's partitions, by topic, and `at` is the time of
-        the observation in seconds. Only one thread at a time may call this method.
+        `ends` maps each topic to the sum of the end offsets of its partitions, and `at` is the time
+        of the observation in seconds. Only one thread at a time may call this method.
         """
         self._paces = {name: self._paces.get(name, Pace()) for name in ends}
         return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
 
 
 def end_sums(names: Iterable[str], log: Log) -> dict[str, int]:
-    """Returns, for each topic, the sum of the ends of its partitions."""
+    """Returns, for each topic, the sum of the end offsets of its partitions."""
     sums = dict.fromkeys(names, 0)
     for topic, _, end in log.end(sums).items():
         sums[topic] += end
@@ -47,9 +47,9 @@ def begin_rates(
 ) -> Callable[[], Mapping[str, float | None]]:
     """Begins to measure the growth of topics, for a command that observes only once.
 
-    Returns a function that ends the measurement and returns offsets a second, by topic. The
-    returned function first waits until at least a second has passed since the beginning. Both
-    functions raise Unreachable if the broker does not answer.
+    Returns a function that ends the measurement and returns the growth in offsets per second, by
+    topic. The returned function first waits until at least a second has passed since the beginning.
+    Both functions raise Unreachable if the broker does not answer.
     """
     names, rates = tuple(topics), TopicRates()
     begun = clock()

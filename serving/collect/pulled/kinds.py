@@ -1,8 +1,8 @@
 """A visit to a source, by kind: server-sent events, a websocket, or a document.
 
-A visit hands on the events that it has read before it reads more. Redirects are not followed,
-because a token would be sent along. Proxy settings are ignored. Server-sent events:
-https://html.spec.whatwg.org/multipage/server-sent-events.html.
+A visit delivers the events that it has read before it reads more. Redirects are not followed,
+because the other server would receive the source's token. Proxy settings are ignored. Server-sent
+events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_WAIT_SECONDS = 3600.0
 
 
 class PulledAnswer:
-    """The HTTP answer of a source: its head has arrived, and its body can be read."""
+    """The HTTP answer of a source. The head has arrived, and the body can be read."""
 
     def __init__(
         self, connection: h11.Connection, reader: asyncio.StreamReader, head: h11.Response
@@ -45,7 +45,7 @@ class PulledAnswer:
         }
 
     async def read(self) -> bytes:
-        """Returns the next bytes of the body, or no bytes at its end.
+        """Returns the next bytes of the body, or empty bytes at the end of the body.
 
         Raises OSError, EOFError or h11.ProtocolError if the connection fails.
         """
@@ -136,9 +136,10 @@ _GATHERED, _GATHERED_BYTES = 1_000, 1 << 20
 
 
 async def visit(source: PulledSource, visitor: Visitor) -> None:
-    """Connects to a source, and hands its events to `visitor` until the events end.
+    """Connects to a source, and passes its events to `visitor` until there are no more events.
 
-    Raises SourceAway if the source gives no events now, and the errors of a failed connection.
+    Raises SourceAway if the source delivers no events now. If the connection fails, raises the
+    error of the connection, for example OSError.
     """
     match source.kind:
         case PullKind.SSE:
@@ -189,7 +190,7 @@ async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
 
 
 class _Direct(connect):
-    """A websocket connection that follows no redirect, because a token would be sent along."""
+    """A websocket connection without redirects, since another server would receive the token."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc

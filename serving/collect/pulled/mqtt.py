@@ -37,7 +37,8 @@ _MOVED = frozenset({"USE_ANOTHER_SERVER", "SERVER_MOVED"})
 async def visit_mqtt(source: PulledSource, visitor: Visitor) -> None:
     """Receives events from an MQTT server until the connection ends.
 
-    Raises SourceAway if the server gives no events now, and the errors of a failed connection.
+    Raises SourceAway if the server delivers no events now. If the connection fails, raises the
+    error of the connection, for example OSError.
     """
     position = visitor.position
     if not position.client:
@@ -293,7 +294,10 @@ def _unexpected_packet(packet: mqtt5.Packet) -> SourceAway:
 
 
 def _reason_text(packet: mqtt5.ConnAckPacket | mqtt5.DisconnectPacket) -> str:
-    """Describes the server's reason in words. Text from the server is shortened."""
+    """Returns the server's reason for refusing or ending the connection, in words.
+
+    Text from the server is shortened.
+    """
     name = packet.reason_code.name
     if name in _MOVED:
         to = f", {_short(packet.server_reference)}" if packet.server_reference else ""

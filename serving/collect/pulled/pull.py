@@ -1,4 +1,4 @@
-"""A source that is visited repeatedly, and all sources of a collector."""
+"""Repeated visits to one source, and the tasks that visit all sources of a collector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 
 @dataclass(frozen=True, slots=True)
 class PullMeans:
-    """The objects that all sources share.
+    """The objects that all pulled sources of a collector share.
 
     `store` stores the positions. `topic` returns a collected topic by name, and `invalid` counts an
     invalid event of a topic. `say` gets messages for the operator.
@@ -51,7 +51,7 @@ class PullMeans:
 
 
 class Pull:
-    """A source, and the position up to which its events are in the topic's log."""
+    """A pulled source, and the position before which all its events are in the topic's log."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
         """Reads the stored position. Raises KappaError if the position cannot be read."""
@@ -97,7 +97,7 @@ class Pull:
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each is acknowledged or refused, and then stores the position."""
+        """Sends events until each is acknowledged or refused. Then stores `position`, if given."""
         if events:
             self._failed_in_turn = 0
         batch: list[ArrivedEvent] = []

@@ -37,10 +37,13 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """The error that a source gives no events now, with the reason. The error ends a visit."""
+    """An error that ends a visit: the source delivers no events now, for the given reason."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """Stores the reason, and the wait before the next visit that the source requests."""
+        """Stores the reason, and the minimum wait before the next visit, in seconds.
+
+        If `wait_seconds` is None, the usual wait applies.
+        """
         super().__init__(why)
         self.why = why
         self.wait_seconds = wait_seconds
@@ -48,7 +51,7 @@ class SourceAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PulledSource:
-    """A declared source.
+    """A source that `[collect.pull.NAME]` declares.
 
     `shown` is the address without its query, because the query may contain a secret.
     """

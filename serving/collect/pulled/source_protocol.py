@@ -1,4 +1,4 @@
-"""The interface for handing on a source's events, and the position in the source."""
+"""The interface through which a visit delivers events, and the stored position in a source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POSITION = Documents(PullPosition, derived=True)
 
 
 def read_position(store: Store, name: str, source: str) -> PullPosition:
-    """Returns the stored position of a source, or its beginning if none is stored.
+    """Returns the stored position in a source, or its beginning if no position is stored.
 
     `source` is the digest of the source's address; a position with another digest is ignored.
     Raises KappaError if the position cannot be read.
@@ -54,7 +54,7 @@ def _position_name(source: str) -> str:
 
 
 class Visitor(Protocol):
-    """The object to which a visit hands a source's events and positions.
+    """The object to which a visit passes a source's events and positions.
 
     `again_seconds` is the wait before the next connection.
     """
@@ -68,7 +68,7 @@ class Visitor(Protocol):
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each is acknowledged or refused, and then stores the position."""
+        """Sends events until each is acknowledged or refused. Then stores `position`, if given."""
 
     async def keep(self, position: PullPosition) -> None:
         """Stores a position. Raises SourceAway if the position cannot be written."""

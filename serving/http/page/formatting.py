@@ -21,8 +21,8 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 def number(value: float | None) -> str:
     """Formats a number as `1,234,567`, or `—` for None.
 
-    A number with a fraction has one digit after the point if it is below 100, and two if it is
-    below 1.
+    A number that is not whole is shown with one digit after the point if it is below 100, and with
+    two digits if it is below 1.
     """
     if value is None:
         return "—"
@@ -196,7 +196,7 @@ def _without_zeros(text: str) -> str:
 
 
 def is_number(found: object) -> bool:
-    """Returns True if the value is a number, which is aligned to the right."""
+    """Returns True if the value is a number. Numbers are aligned to the right."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 

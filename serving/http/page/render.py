@@ -77,16 +77,16 @@ def page_html(
 ) -> str:
     """Renders the template `name` with values, as of the time `now`.
 
-    Each page names the project of `place`. It offers only actions that `asker` may do, and no
-    action if `asker` is None. `counts` has the numbers that the navigation shows, by the address of
-    a page.
+    Each page names the project of `place`. The page offers only actions that `asker` may do, and no
+    action if `asker` is None. `counts` maps the address of a page to the number that the navigation
+    shows next to the page's name.
     """
 
     def may_do(act: str) -> bool:
         return asker is not None and may(asker, Act(act))
 
     def refused(act: str) -> str:
-        """Returns why the client may not do an act, or "" if the client may."""
+        """Returns the reason why the client may not do an act, or "" if the act is allowed."""
         if asker is None or may_do(act):
             return ""
         error = refusal(asker, Act(act))
@@ -167,7 +167,7 @@ def _exact_time(now: datetime, at: str) -> str:
 
 
 def _straight(found: object) -> object:
-    """Replaces characters that change the direction of text by visible escapes."""
+    """Replaces characters that change the direction of text with visible escapes."""
     if isinstance(found, str) and not isinstance(found, Markup):
         return _TURNS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", found)
     return found
@@ -232,7 +232,7 @@ static_router = APIRouter(include_in_schema=False)
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
     """Returns one of the pages' files, or 304 if the browser's copy is current.
 
-    Because of `no-cache`, browsers ask each time.
+    The answer contains `no-cache`, so browsers check each time whether their copy is current.
     """
     if name not in _FILES:
         raise HttpError(

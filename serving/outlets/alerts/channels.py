@@ -3,17 +3,18 @@
 A channel is a URL, a command, or Kappa's own page. An attempt to send returns an outcome, and never
 raises an error. The alert's address and the settings of the sending platform determine the channel.
 
-A message to a URL is sent as a signed POST, which follows no redirect and uses no proxy. An answer
-of 2xx means that the message was received. After an answer of 408, 425, 429 or 5xx, or without an
-answer, the message is tried again. Any other answer refuses the message permanently. Error messages
-show only the host of a URL. The signature is that of Standard Webhooks (standardwebhooks.com):
-HMAC-SHA256 over `ID.SECONDS.BODY`. A secret of the form `whsec_...` is decoded as base64; of any
-other secret, the bytes themselves are the key. A setting may contain several secrets, with spaces
-between them. Each secret then signs, so that a receiver can change from one secret to the next.
+A message to a URL is sent as a signed POST request. Redirects are not followed, and proxy settings
+are ignored. An answer of 2xx means that the message was received. After an answer of 408, 425, 429
+or 5xx, or without an answer, the message is sent again later. Any other answer means that the
+receiver refuses the message permanently. Error messages show only the host of a URL. The signature
+is that of Standard Webhooks (standardwebhooks.com): HMAC-SHA256 over `ID.SECONDS.BODY`. A secret of
+the form `whsec_...` is decoded as base64. Any other secret is used as the key, byte by byte. A
+setting may contain several secrets, with spaces between them. Each message is then signed with
+every secret, so that a receiver can change from one secret to the next.
 
-A command is a program named in the settings, which reads a message from its standard input. Exit
-code 0 means that the program has received the message. The program runs without a shell, and is
-killed if it takes too long. Variables with Kappa's settings are removed from the program's
+A command is a program named in the settings. The program reads one message from its standard input.
+Exit code 0 means that the program has received the message. The program runs without a shell, and
+is killed if it takes too long. Variables with Kappa's settings are removed from the program's
 environment, because they may be secrets.
 """
 
@@ -232,7 +233,7 @@ def _shut_connection(connection: http.client.HTTPConnection) -> None:
 def _seconds_to_wait(retry_after: str | None, now: float) -> float:
     """Returns the number of seconds that a `Retry-After` header asks the sender to wait.
 
-    The header has a number of seconds or a date. Without a valid header, returns 0.
+    The header contains a number of seconds or a date. Without a valid header, returns 0.
     """
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
@@ -257,7 +258,8 @@ def _failure_reason(error: Exception) -> str:
 class Program:
     """A receiver that is a program.
 
-    Call `send` from a thread that lives as long as the process.
+    Call `send` from a thread that runs until this process exits, because the program is killed when
+    the thread that started it ends.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, timeout_seconds: float) -> None:
@@ -319,7 +321,7 @@ class ShownOnPage:
         self._name = name
 
     def send(self, message: Message) -> Attempted:
-        """Adds a message to the page as the newest, unless the page already shows it."""
+        """Adds a message to the page, as the newest message, unless the page already shows it."""
         show_message(self._store, self._name, message)
         return RECEIVED
 
@@ -328,8 +330,8 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
     """Returns the channel of an alert.
 
     A URL in the settings replaces the declared address, so that each environment can send to its
-    own receiver. If a setting is missing or wrong, the function returns a channel `Unready`, whose
-    messages wait, and whose reason names the setting.
+    own receiver. If a setting is missing or wrong, the function returns an `Unready` channel. Its
+    messages wait, and its reason names the setting.
     """
     timeout = settings.timeout_seconds
     url = _setting_of(settings.urls, alert.name)
@@ -354,9 +356,9 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
 
 
 def _setting_of(settings: Mapping[str, _Value], name: str) -> _Value | None:
-    """Returns the setting with a name, or None.
+    """Returns the setting with the given name, or None if there is no such setting.
 
-    An environment variable cannot have `-` in its name, so the name with `_` in place of `-` is
-    also tried.
+    The name of an environment variable cannot contain `-`. So the function also tries the name with
+    `_` instead of `-`.
     """
     return settings.get(name, settings.get(name.replace("-", "_")))

@@ -1,11 +1,12 @@
 """The delivery of an alert, step by step.
 
 A step has at most one effect outside the process. A step tries to deliver the next message of the
-outbox; a message that needs no further attempt is settled. When all messages are settled, a step
-takes the next change set. If the process exits at any point, the next process continues from the
-stored documents. So no message is lost, and a message whose answer was lost is sent again. While a
-receiver does not answer, no change set is taken. Afterwards, all changes in the meantime are a
-single net change set.
+outbox. A message that needs no further attempt is settled. When all messages are settled, a step
+puts the messages of the next change set into the outbox. If the process exits at any point, the
+next process continues from the stored documents. So no message is lost, and a message is sent again
+if its answer was lost. While a receiver does not answer, no change set is processed. When the
+receiver answers again, the next change set contains the net changes of the whole period without an
+answer.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Rules:
     """The limits of a delivery.
 
     `patience` is the time in seconds for which attempts to deliver a message are made. `keep` is
-    the time in seconds for which the alert's cursor is kept. `most` is the number of rows of a
-    change set that get a message each.
+    the time in seconds for which the files of the alert's cursor are kept. `most` is the largest
+    number of rows of a change set for which separate messages are sent.
     """
 
     patience: float = 3600.0
@@ -253,7 +254,7 @@ class MessageDelivery(ABC):
         delete_request_to_send_again(self._store, name, id_)
 
     def put_outbox(self, outbox: Outbox) -> None:
-        """Stores an outbox instead of the previous outbox, whose messages are all settled."""
+        """Stores an outbox. It replaces the previous outbox, whose messages must all be settled."""
         put_outbox(self._store, self._name, outbox)
         self._outbox = outbox
 
@@ -278,8 +279,9 @@ class AlertDelivery(MessageDelivery):
     ) -> None:
         """Reads the stored documents of the alert, to continue from their state.
 
-        `limits` are for the computation of large change sets. `is_of` returns False for a build
-        that does not declare the alert; a change set that leads to such a build is not taken.
+        `limits` bound the memory, disk and threads that large change sets may use. `is_of` returns
+        False for a build that does not declare the alert. A change set that leads to such a build
+        is ignored.
         """
         super().__init__(store, alert.name, channel, rules, clock=clock, draw=draw)
         self._alert = alert
@@ -347,7 +349,7 @@ class AlertDelivery(MessageDelivery):
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
-        """Returns the time at which the lost cursor was last stored, or None if there was none."""
+        """Returns the time at which the lost cursor was stored, or None if no cursor was stored."""
         if self._outbox is not None:
             return self._outbox.at
         # The outbox could not be read: its progress says roughly when it was put.
@@ -397,7 +399,7 @@ class AlertOutlet:
                 stop.wait(_LONGEST_SECONDS)
 
     def _declared_alert(self) -> AlertBirth | None:
-        """Returns the alert as a serving build declares it, or None if no build does."""
+        """Returns the alert as a serving build declares it, or None if no serving build does so."""
         birth = served_outlets(self._store).get(f"alert {self._name}")
         alerts = () if birth is None else birth.alerts
         return next((each for each in alerts if each.name == self._name), None)

@@ -1,6 +1,6 @@
 """Creates the messages of an alert, one for each changed row. Pure.
 
-If too many rows have changed, a last message has the count of the remaining rows. The id of a
+If too many rows have changed, a last message contains the count of the remaining rows. The id of a
 message is derived from the alert, the cursor, the operation and the key, so a receiver recognizes a
 repeated message by its id.
 """
@@ -38,9 +38,9 @@ def row_messages(
 ) -> tuple[Message, ...]:
     """Returns the messages of a change set.
 
-    Each of the first `most` rows gets a message. A last message has the count of the remaining
-    rows. `lines` are the changes as JSON objects, in their order, and `counts` has their numbers.
-    `now` is in seconds since 1970.
+    Each of the first `most` rows gets a message. A last message contains the count of the remaining
+    rows. `lines` are the changes as JSON objects, in the order of the change set. `counts` contains
+    the number of changes by operation. `now` is in seconds since 1970.
     """
     changes = (json.loads(line) for line in lines)
     sent = list(islice((each for each in changes if each["op"] in alert.on), most))
@@ -54,7 +54,7 @@ def row_messages(
 
 
 def missed_message(alert: AlertBirth, head: ChangeSetHead, *, since: float, now: float) -> Message:
-    """Returns the message that the changes between two times are unknown.
+    """Returns a message which reports that the changes between two times are unknown.
 
     `since` and `now` are the two times, in seconds since 1970.
     """

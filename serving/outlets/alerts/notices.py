@@ -1,8 +1,8 @@
 """Notices: messages about the platform itself, delivered like the messages of an alert.
 
-The alert of notices is named `kappa`, and no pipeline may give an alert that name. It has the same
-settings as other alerts. This module delivers notices; replay/platform/notifier.py finds the facts
-to report.
+Notices belong to an alert named `kappa`, and no pipeline may give another alert that name. The
+alert `kappa` has the same settings as other alerts. This module delivers notices;
+replay/platform/notifier.py finds the facts to report.
 """
 
 from __future__ import annotations

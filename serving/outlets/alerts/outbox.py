@@ -1,13 +1,14 @@
 """The documents of an alert: outbox, progress, dead letters, and messages on Kappa's page.
 
-The outbox has the messages of one change set, and the cursor at which the next change set begins.
-So one write both takes a change set and discards the previous one. The progress may be lost, for
-example by a power loss; then the messages of the outbox are sent again. An outbox that cannot be
-read is moved aside, and the alert has then missed the changes after that outbox.
+The outbox contains the messages of one change set, and the cursor at which the next change set
+begins. So a single write stores the messages of a change set and also discards the previous
+messages. The progress may be lost, for example by a power loss; then the messages of the outbox are
+sent again. An outbox that cannot be read is moved aside, and the alert has then missed the changes
+after that outbox.
 
 An operator may request that dead letters be sent again. The courier fulfils the request, at once or
-when it next runs: only one process sends alerts, so that the messages keep their order. A letter
-that is refused again is kept.
+when it next runs: only one process sends alerts, so that the messages stay in order. If the
+receiver refuses the letter again, the letter is not deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 class Missed(Struct, frozen=True):
-    """A period of time whose changes are unknown, in seconds since 1970."""
+    """A period for which the changes are unknown. Its two times are in seconds since 1970."""
 
     since: float
     until: float
@@ -37,8 +38,8 @@ class Missed(Struct, frozen=True):
 class Outbox(Struct, frozen=True):
     """The messages of a change set, and the cursor at which the change set ends.
 
-    `at` is the time at which the change set was taken, in seconds since 1970. `missed` is the last
-    period of time whose changes the alert does not know.
+    `at` is the time at which the outbox was created, in seconds since 1970. `missed` is the last
+    period for which the alert does not know the changes.
     """
 
     number: int
@@ -109,15 +110,12 @@ def alert_names(store: Store) -> tuple[str, ...]:
 
 
 def read_outbox(store: Store, name: str) -> Outbox | None:
-    """Returns the outbox of an alert.
-
-    Returns None if the alert has taken no change set yet.
-    """
+    """Returns the outbox of an alert, or None if no change set was processed yet."""
     return _OUTBOX.get(store, f"{alert_folder(name)}/outbox.json", f"the outbox of alert {name}")
 
 
 def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
-    """Stores an outbox instead of the previous outbox, whose messages are all settled."""
+    """Stores an outbox. It replaces the previous outbox, whose messages must all be settled."""
     failpoint("alert.before_take")
     _OUTBOX.put(store, f"{alert_folder(name)}/outbox.json", outbox)
     failpoint("alert.after_take")
@@ -146,7 +144,7 @@ def dead_letters(store: Store, name: str) -> tuple[DeadLetter, ...]:
 
 
 def read_dead_letter(store: Store, name: str, id_: str) -> DeadLetter | None:
-    """Returns the dead letter with a message's id, or None."""
+    """Returns the dead letter of the message with the given id, or None if there is none."""
     return _DEAD.get(store, _dead_letter_name(name, id_), f"dead letter {id_} of alert {name}")
 
 
@@ -187,12 +185,12 @@ def ask_to_send_again(store: Store, name: str, id_: str) -> None:
 
 
 def ids_to_send_again(store: Store, name: str) -> tuple[str, ...]:
-    """Returns the ids of the dead letters that are requested to be sent again."""
+    """Returns the ids of the dead letters that an operator has requested to send again."""
     return tuple(_id_in_path(each) for each in store.names(f"{alert_folder(name)}/again"))
 
 
 def delete_request_to_send_again(store: Store, name: str, id_: str) -> None:
-    """Deletes the request for a dead letter, after the letter was tried."""
+    """Deletes the request to send a dead letter again, after the attempt was made."""
     failpoint("alert.before_answer")
     store.delete(_request_name(name, id_))
     failpoint("alert.after_answer")

@@ -1,7 +1,8 @@
 """A change set: the net difference of a served table between two snapshots.
 
-A change set can be read until its reader (a DuckDB of its own, which can spill to disk) is closed.
-A filter is applied when the rows are read, so many readers may share a change set.
+A change set can be read until its reader is closed. The reader is a separate instance of DuckDB,
+which can spill to disk. A filter is applied when the rows are read, so many readers may share a
+change set.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 class ChangeKind(StrEnum):
     """The cause of a change set.
 
-    A snapshot and a reset have all rows of the table, and replace all earlier changes.
+    A snapshot and a reset contain all rows of the table, and replace all earlier changes.
     """
 
     SNAPSHOT = "snapshot"
@@ -60,9 +61,9 @@ class ChangeCounts:
 class ChangeSetHead:
     """The head of a change set: its cause, its two cursors and its columns.
 
-    The change set leads from the cursor `since` to `cursor`. `columns` has (name, Spark's simple
-    type) of each column. `keys` are the columns that identify a row, or empty if the table has no
-    keys.
+    The change set leads from the cursor `since` to `cursor`. `columns` contains the name and
+    Spark's simple type of each column. `keys` are the columns that identify a row, or empty if the
+    table has no keys.
     """
 
     kind: ChangeKind
@@ -123,9 +124,9 @@ class ChangeSet:
         reader: Reader,
         before_columns: tuple[tuple[str, str], ...],
     ) -> None:
-        """Creates a change set from a DuckDB reader that has the relation of all changes.
+        """Creates a change set from a DuckDB reader that contains the relation of all changes.
 
-        The caller must close `reader`. `point` is the point that the change set leads to.
+        The caller must close `reader`. `point` is the point to which the change set leads.
         `before_columns` are the columns of the table before the changes.
         """
         self.head = head
@@ -220,7 +221,7 @@ class ChangeSet:
         return columns if chosen is None else chosen.shown_columns(columns, self.head.keys)
 
     def _filtered_sql(self, chosen: Filter | None) -> str:
-        """Returns the query for the changes that a reader with a filter wants."""
+        """Returns the query for the changes that a filter selects."""
         if chosen is None or chosen.is_all:
             return f"select * from {CHANGES}"
         return chosen.filtered_sql(

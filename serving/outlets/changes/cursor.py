@@ -1,4 +1,4 @@
-"""Cursors: places in the sequence of a pipeline's changes. Values. Pure."""
+"""Cursors: places in the sequence of a pipeline's changes, as immutable values. Pure."""
 
 from __future__ import annotations
 

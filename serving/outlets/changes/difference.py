@@ -65,7 +65,8 @@ class TouchedKeys:
     """The query for all keys whose rows may differ.
 
     `bytes` is the size of the files that the query reads. `stored` is the size of all files of the
-    table, without recent tables, and `rewritten` is the size of those of them that the query reads.
+    table, without recent tables. `rewritten` is the size of the files that are counted in `stored`
+    and that the query reads.
     """
 
     sql: str
@@ -98,7 +99,8 @@ def _difference_within_build(
 ) -> NetDifference:
     """Returns the difference of two points of the same build.
 
-    Only keys that slices have touched are compared, unless these are most of the table.
+    Only keys that slices have touched are compared. If slices have touched most of the table, all
+    rows are compared.
     """
     table = after.table
     by = table.keys or table.by
@@ -125,9 +127,9 @@ def _touched_rows(
 ) -> list[str]:
     """Returns the queries for the touched rows at the point `before` and at the point `after`.
 
-    The function adds the relations that the queries read to `relations`. They are needed because a
-    fold reads its input more than once, and because a file that both points have is to be read only
-    once.
+    The function adds the relations that the queries read to `relations`. Relations are needed
+    because a fold reads its input more than once, and because a file that belongs to both points
+    must be read only once.
     """
     table = after.table
 
@@ -330,10 +332,10 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 
 
 def has_same_rows(store: Store, before: Point, after: Point) -> bool:
-    """Returns True if two points certainly have the same rows.
+    """Returns True if it is certain that two points have the same rows.
 
-    This is so if both points belong to the same build and have the same table versions, and also
-    the same log's clock if rows can expire.
+    This is certain if both points belong to the same build and have the same table versions, and
+    also the same log's clock if rows can expire.
     """
     if before.birth.folded_by != after.birth.folded_by:
         return False
@@ -429,8 +431,8 @@ def open_change_set(
 def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple[Reader, str]:
     """Opens a reader for the served rows of a point, and returns the reader and the query.
 
-    The caller must keep the point, and close the reader. Raises Damaged if a file is not as it was
-    written.
+    The caller must keep the point's files with a lease, and close the reader. Raises Damaged if a
+    file is not as it was written.
     """
     vouched = file_list_sums(store, point)
 

@@ -120,8 +120,9 @@ def _ensure_fits(chosen: Filter, table: str, columns: Columns) -> None:
 def ensure_filter(chosen: Filter, columns: Columns, tree: Callable[[str], Any], table: str) -> None:
     """Raises UsageError if a filter is not allowed for a table.
 
-    The table may not have a named column, or the condition may contain more than comparisons.
-    `tree` returns DuckDB's parse tree of a query.
+    A filter is refused if it names a column that the table does not have, or if its condition
+    contains more than comparisons and the allowed functions. `tree` returns DuckDB's parse tree of
+    a query.
     """
     there = [name for name, _ in columns]
     for name in chosen.columns or ():

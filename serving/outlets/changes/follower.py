@@ -1,9 +1,9 @@
 """A follower of a served table: yields a snapshot, and then one net change set after the other.
 
-Each step pins the serving snapshot, computes the difference from the last point, and keeps the
-files of the new point by the lease of its cursor. So no change is lost between two change sets, and
-no change occurs twice. If a step fails, or if its change set was not used to the end, the step is
-repeated from the same point.
+Each step pins the serving snapshot, computes the difference from the last point, and puts a lease
+on the files of the new point. So no change is lost between two change sets, and no change occurs
+twice. If a step fails, or if its change set was not used to the end, the step is repeated from the
+same point.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Follower:
     ) -> None:
         """Begins at the cursor `since`, or with a snapshot if `since` is None.
 
-        A cursor is kept for `keep_seconds` after it was given out. If a `holder` is named and has a
-        lease on a cursor, the cursor is kept while that lease lasts. With `starts_empty`, snapshots
-        and resets have no rows. A small change set is computed in memory. All other change sets are
-        computed within `limits`, and can spill to disk. Raises UsageError if the table is not
-        served, or if `chosen` does not fit the table.
+        The files of a cursor are kept for `keep_seconds` after the cursor was returned. If a lease
+        with the id `holder` exists, the files of the lease's cursor are kept while the lease lasts.
+        With `starts_empty`, snapshots and resets contain no rows. A small change set is computed in
+        memory. All other change sets are computed within `limits`, and can spill to disk. Raises
+        UsageError if the table is not served, or if `chosen` does not fit the table.
         """
         self._store = store
         self._table = table
@@ -207,7 +207,7 @@ class Follower:
     def _point_before(self) -> Point | None:
         """Returns the point at which the next change set begins.
 
-        Returns None if there is no such point, or if its files are no longer kept.
+        Returns None if there is no such point, or if the files of the point are no longer kept.
         """
         before = self._point
         if before is None and self._since is not None:

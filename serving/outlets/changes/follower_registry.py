@@ -3,8 +3,8 @@
 Any number of readers may follow a table. A change set is computed once, and written as text once
 for each filter in use. A small text is kept in memory, and a large text in an unnamed file. A new
 reader first gets the changes from its cursor to the hub's point; these changes are computed once
-for all readers with the same cursor and filter. A reader that reads too slowly is sent back to its
-cursor, and then gets the net difference of the changes that it has missed.
+for all readers with the same cursor and filter. If a reader reads too slowly, its waiting change
+sets are discarded. The reader then gets the net difference from its last cursor.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class ChangeMessage:
-    """A message to a reader. The last message of a change set has the cursor."""
+    """A message to a reader. The last message of a change set contains the cursor."""
 
     event: str
     text: str
@@ -65,8 +65,8 @@ class ChangeMessage:
 class RecordedChanges:
     """The messages of a change set, which can be read any number of times.
 
-    Several threads may read at once. The first message has the head of the change set, further
-    messages have rows, and the last message has the cursor.
+    Several threads may read at once. The first message contains the head of the change set, further
+    messages contain rows, and the last message contains the cursor.
     """
 
     def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
@@ -168,7 +168,10 @@ class ChangeReader:
     _changed: threading.Lock = field(default_factory=threading.Lock)
 
     def add_changes(self, recorded: RecordedChanges) -> None:
-        """Adds a change set. If too many wait already, marks the reader as late instead."""
+        """Adds a change set, unless too many change sets wait already.
+
+        In that case, marks the reader as late instead, and discards its waiting change sets.
+        """
         with self._changed:
             text = sum(each.size for each in self.waiting)
             if self.waiting and (len(self.waiting) >= _MOST_SETS or text > _MOST_TEXT):
@@ -187,9 +190,10 @@ class ChangeReader:
         self.notify()
 
     def take_changes(self) -> RecordedChanges | None:
-        """Takes the next change set, or returns None if no change set waits.
+        """Returns the next change set and removes it from the queue, or returns None.
 
-        When no change sets are left, raises the error that ended the sequence, if there is one.
+        Returns None if no change set waits. If an error has ended the sequence, raises the error
+        instead.
         """
         with self._changed:
             if self.waiting:
@@ -213,7 +217,7 @@ class ChangeHub:
     ) -> None:
         """Creates a hub that follows no table yet.
 
-        A cursor is kept for `keep_seconds` after it was given out.
+        The files of a cursor are kept for `keep_seconds` after the cursor was sent to a reader.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -234,8 +238,8 @@ class ChangeHub:
 
         Later change sets are then added to the reader. Returns None if there are no changes up to
         the hub's point. Raises UsageError if the table is not served or if the filter does not fit.
-        Raises Conflict if the cursor is later than all that is served. Raises ClientLeft if the
-        client leaves before the end.
+        Raises Conflict if the cursor is later than the served point. Raises ClientLeft if the
+        client leaves before the changes are computed.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -285,7 +289,8 @@ class ChangeHub:
     def _ensure_fits(self, reader: ChangeReader) -> None:
         """Raises UsageError if a reader's table is not served, or if its filter does not fit.
 
-        The columns are taken from the hub's present follower of the table, if there is one.
+        The columns of the table are those that the hub's follower of the table knows, if there is
+        such a follower.
         """
         with self._lock:
             table = self._tables.get(reader.table)
@@ -296,7 +301,7 @@ class ChangeHub:
             ensure_fits(reader.chosen, birth)
 
     def _join_table(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
-        """Adds a reader to its table, and returns the table's point.
+        """Adds a reader to the hub of its table, and returns the point that the hub has reached.
 
         The reader gets every change set after that point.
         """
@@ -364,7 +369,10 @@ class ChangeHub:
 
 
 class _TableHub:
-    """The follower of one table. Its thread ends when the last reader has left."""
+    """The follower of one table, with its thread and its readers.
+
+    The thread ends when the last reader has left.
+    """
 
     def __init__(self, hub: ChangeHub, table: str) -> None:
         self._hub = hub
@@ -390,7 +398,7 @@ class _TableHub:
     def served_table(self) -> TableBirth | None:
         """Returns the declaration of the followed table as it is served now.
 
-        Returns None if no pipeline serves the table, or if this thread has ended.
+        Returns None if no pipeline serves the table, or if the follower's thread has ended.
         """
         with self._changed:
             lives = not self._ended and self._follower.is_served
@@ -399,7 +407,8 @@ class _TableHub:
     def add_reader(self, reader: ChangeReader) -> Point | None:
         """Adds a reader, and returns the present point.
 
-        The reader gets every change set after that point. Returns None if this thread has ended.
+        The reader gets every change set after that point. Returns None if the follower's thread has
+        ended.
         """
         with self._changed:
             if self._ended:
@@ -450,7 +459,8 @@ class _TableHub:
     ) -> RecordedChanges | KappaError:
         """Returns a change set as text for readers with a filter.
 
-        If the filter no longer fits the table, returns the error instead.
+        Returns the error instead if the text cannot be created, for example because the filter no
+        longer fits the table.
         """
         try:
             return RecordedChanges(change_set, chosen, self._hub.folder)

@@ -48,7 +48,7 @@ class Point:
 
     @property
     def log_clock(self) -> int | None:
-        """Returns the log's clock at this point, which decides which rows have expired."""
+        """Returns the log's clock at this point. The clock decides which rows have expired."""
         return log_clock(self.birth, self.frontier.log_time)
 
     def table_versions(self, store: Store) -> dict[str, int]:

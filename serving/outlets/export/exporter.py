@@ -1,9 +1,9 @@
-"""An exporter: copies of served tables in a folder, moved from frontier to frontier.
+"""An exporter: updates the copies of served tables in a folder from frontier to frontier.
 
 A switch of the export pins the serving snapshot, copies each table as of that snapshot, and then
-names all versions in the folder's record. Each commit stores the cursor of its rows. So if an
-exporter is killed between two commits, the next exporter continues from the last commit of each
-table, and the result is the same (I7).
+writes the versions of all copies into the folder's record. Each commit stores the cursor of its
+rows. So if an exporter is killed between two commits, the next exporter continues from the last
+commit of each table, and the result is the same (I7).
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ _DIGITS = 12
 class ExportedTable(Struct, frozen=True):
     """A table of an export: the version to read, and the cursor of its rows.
 
-    `cursor` has the generation, build and frontier. `offsets` are the offsets of that frontier, by
-    topic and partition. `snapshot` is the id of the Iceberg snapshot, or 0 without Iceberg.
+    `cursor` contains the generation, build and frontier. `offsets` are the offsets of that
+    frontier, by topic and partition. `snapshot` is the id of the Iceberg snapshot, or 0 without
+    Iceberg.
     """
 
     cursor: str
@@ -116,7 +117,10 @@ class ExportSwitch:
 
 
 class Exporter:
-    """Keeps the copies of some served tables in one folder up to date. One process uses it."""
+    """The copies of some served tables in one folder, and the operations that update the copies.
+
+    Only one process at a time may use an exporter for the folder.
+    """
 
     def __init__(
         self,
@@ -240,7 +244,7 @@ class Exporter:
         )
 
     def _copy(self, name: str, after: Point) -> CopiedTable:
-        """Copies a table as of a point, and returns the way in which it was copied."""
+        """Updates the copy of a table to a point, and returns how the rows were copied."""
         before = self._point_before(name, after)
         if before is None:
             copied = self._write_anew(name, after)
@@ -254,8 +258,8 @@ class Exporter:
     def _point_before(self, name: str, after: Point) -> Point | None:
         """Returns the point from which a change set leads to `after`, or None if there is none.
 
-        Without such a point, the table must be written again. Change sets lead only forward, and
-        only within a build.
+        Without such a point, all rows of the table must be written again. Change sets lead only
+        forward, and only within a build.
         """
         cursor = self._cursors[name]
         if (
@@ -390,8 +394,9 @@ def open_exporter(
 ) -> Iterator[Exporter]:
     """Opens an exporter of served tables to a folder, or to `s3://BUCKET/PREFIX`.
 
-    `storage` has the settings of the bucket's server. Raises Conflict if another process or another
-    root exports to the same place, and UsageError if the place cannot be used for an export.
+    `storage` contains the settings of the bucket's server. Raises Conflict if another process or
+    another root exports to the same place, and UsageError if the place cannot be used for an
+    export.
     """
     _ensure_apart(store, to)
     if REJECTS in tables:
@@ -446,8 +451,8 @@ def _ensure_apart(store: Store, to: str) -> None:
 def _claim_target(target: Store, root: str) -> ExportRecord:
     """Returns the export's record in a folder, and creates the record if the folder is empty.
 
-    Raises Conflict if another root exports to the folder, and UsageError if the folder has other
-    files.
+    Raises Conflict if another root exports to the folder, and UsageError if the folder contains
+    other files.
     """
     found = _read_record(target)
     if found is None:
@@ -469,9 +474,9 @@ def _claim_target(target: Store, root: str) -> ExportRecord:
 
 
 def _read_record(target: Store) -> ExportRecord | None:
-    """Returns the record of a folder, or None if the folder has none.
+    """Returns the export's record in a folder, or None if there is no record.
 
-    Raises Damaged if the file is not the record of an export.
+    Raises Damaged if the record file is not the record of an export.
     """
     document = target.get_json(RECORD)
     if document is None:

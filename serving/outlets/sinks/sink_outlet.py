@@ -1,11 +1,11 @@
-"""A running sink: each change set of the table is a transaction of the topic.
+"""A running sink: each change set of the table is sent to the topic as one transaction.
 
-A transaction contains rows and the position after the rows, and Kafka commits either all or none of
-it. So when a courier has died, the next courier continues from the position. If that is not
-possible, the topic is compared with the served table, and only the rows that differ are sent. If
-there are two couriers, the later courier writes, and Kafka fences the earlier one. Kafka also
-fences a courier whose transaction has taken too long, so a fenced sink checks whether another
-process has sent records.
+A transaction contains rows and the position after the rows, and Kafka commits either the whole
+transaction or nothing. So when a courier has exited, the next courier continues from the position.
+If that is not possible, the topic is compared with the served table, and only the rows that differ
+are sent. If there are two couriers, the later courier writes, and Kafka fences the earlier one.
+Kafka also fences a courier whose transaction has taken too long, so a fenced sink checks whether
+another process has sent records.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ _SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 class SinkContext:
     """The resources of a sink: the store, the client of the broker, and the limits of reads.
 
-    `keep_seconds` is the time for which cursors are kept. `writer` is the name under which the
-    sinks of this root write. `before` has the names from which this root may take over a topic: an
-    adopted copy takes over from the root that it was copied from.
+    `keep_seconds` is the time for which the files of a cursor are kept. `writer` is the name under
+    which the sinks of this root write. `before` contains the writer names from which this root may
+    take over a topic: an adopted copy may take over the topics of the root from which it was
+    copied.
     """
 
     store: Store
@@ -75,7 +76,7 @@ class SinkContext:
 
 
 class _CompareAnew(Exception):  # no error: the sink begins again with a comparison
-    """Signals that the topic must be compared with the served table again.
+    """The signal that the topic must be compared with the served table again.
 
     The reason is that the topic or the sink's declaration has changed, or that no position is
     known.
@@ -97,9 +98,9 @@ class SinkOutlet:
         self._put_at = self._sent_at = self._asked_at = self._renewed_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers the served rows until `stop` is set, or until no serving build has the sink.
+        """Delivers served rows until `stop` is set, or until no serving build declares the sink.
 
-        While another platform writes the topic, nothing is sent.
+        While another platform writes to the topic, nothing is sent.
         """
         self._state = read_sink_state(self._means.store, self._topic) or self._state
         failures, fenced = 0, None
@@ -134,8 +135,8 @@ class SinkOutlet:
 
         This is so if the last position in the topic belongs to this root, or if there is no
         position. This courier has the root's lock, so no other process sends the rows of this root.
-        If True is returned, the sink was fenced by a courier that has exited, or because its own
-        transaction took too long.
+        If True is returned, the sink was fenced by a courier that has exited, or because the sink's
+        last transaction took too long.
         """
         with self._open_transactions() as transactions:
             position = SinkPosition.parse(transactions.position())
@@ -165,9 +166,9 @@ class SinkOutlet:
             transactions.begin()
 
     def _declared_sink(self) -> tuple[Birth, SinkBirth] | None:
-        """Returns the serving build that has this sink, and the sink.
+        """Returns the serving build that declares this sink, and the sink.
 
-        Returns None if no serving build has this sink.
+        Returns None if no serving build declares this sink.
         """
         birth = served_outlets(self._means.store).get(f"sink {self._topic}")
         sink = None if birth is None else self._sink_in(birth)
@@ -291,7 +292,7 @@ class SinkOutlet:
     def _maintain_position(self, topic_id: str) -> None:
         """Renews the lease on the position, and records the state of the sink.
 
-        Requests a comparison if the topic was deleted or created again.
+        Raises _CompareAnew if the topic was deleted or created again.
         """
         at = time.monotonic()
         if self._position is not None and at - self._renewed_at > min(

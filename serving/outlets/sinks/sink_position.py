@@ -1,8 +1,8 @@
 """The position of a sink, and the lease on the position.
 
-The position is the place up to which the topic has the changes of the table. A follower's own
-leases are short, and are replaced with each change set. A sink has a longer lease, which moves with
-the sink's position. So a courier that did not run for hours can continue with change sets.
+The position is the cursor up to which the topic contains the changes of the table. A follower's own
+leases are short, and are replaced with each change set. A sink has a longer lease, which is moved
+to each new position. So a courier that did not run for hours can continue with change sets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SinkPosition:
 
 
 def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of all settings that determine which records a row becomes."""
+    """Returns a hash of all settings that determine the topic's record for a row."""
     # A position of JSON is that of a Kappa that knew no other format.
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
@@ -74,7 +74,7 @@ def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
 
 
 class SinkLease:
-    """The sink's lease on the frontier up to which the topic has the table's changes."""
+    """The sink's lease on the frontier up to which the topic contains the table's changes."""
 
     def __init__(
         self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
@@ -101,9 +101,10 @@ class SinkLease:
                 ensure_lease(self._store, again)
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Puts this sink's lease on the files of a cursor, which its follower's lease keeps now.
+        """Puts this sink's lease on the files of a cursor.
 
-        This sink's leases on earlier cursors remain.
+        The lease of the sink's follower must keep these files at this moment. If it does not,
+        nothing is done. This sink's leases on earlier cursors remain.
         """
         found = read_lease(
             self._store, cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)

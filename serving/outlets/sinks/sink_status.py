@@ -90,12 +90,12 @@ def _state_file(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """A sink, its state, and how far it is behind.
+    """A sink, its state, and how far the sink is behind.
 
     `behind_seconds` is None if the sink has never sent all rows. The state `waits` means that no
     courier runs. The state `off` means that no courier may run, because the root was adopted and
-    may not send yet. A sink in the state `ended` is no longer served, and its topic keeps its
-    records.
+    may not send yet. The state `ended` means that the sink is no longer served. The records of such
+    a sink remain in its topic.
     """
 
     known: SinkState

@@ -59,11 +59,11 @@ def is_topic_allowed(birth: Birth, topic: str) -> bool:
 
 
 def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
-    """Returns the keys of the rows in a topic, each with a digest of its value.
+    """Returns the keys of the rows in a topic, each with a digest of the row's value.
 
-    The result takes about 210 bytes per row. The second returned value is the number of rows that
-    no sink has written. Raises KappaError if no sink has written any of the topic's records, unless
-    `take_over`.
+    The keys and digests occupy about 210 bytes of memory per row. The second returned value is the
+    number of rows that no sink has written. Raises KappaError if no sink has written any of the
+    topic's records, unless `take_over` is True.
     """
     found: dict[bytes, bytes] = {}
     foreign: set[bytes] = set()
@@ -93,9 +93,9 @@ def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[byte
 def differing_rows(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
     """Yields the records that make a topic equal to the rows.
 
-    The records of the rows that are missing from the topic or differ there come first, and then a
-    deletion for each key that the rows do not have. `there` has the digests of the topic's rows by
-    key, and is emptied.
+    First come the records of the rows that are missing from the topic or differ there. Then comes a
+    deletion for each key that does not occur in the rows. `there` contains the digests of the
+    topic's rows by key, and is emptied.
     """
     for key, value in rows:
         known = there.pop(key, None)
@@ -110,7 +110,11 @@ def _value_digest(value: bytes) -> bytes:
 
 @contextmanager
 def reporting_broker_outage(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
-    """Calls `tell` whenever the broker does not answer, for the duration of the block."""
+    """While the block runs, calls `tell` with an error if the broker does not answer.
+
+    The broker is checked about every ten seconds. If the outage continues, `tell` is called after
+    each check.
+    """
     over = threading.Event()
 
     def watch_broker() -> None:

@@ -1,13 +1,13 @@
-"""The catalog: pins the builds that answer for the pipelines, each up to one frontier.
+"""The catalog: pins the serving build of each pipeline at one frontier of the build.
 
-Each query pins once. To pin, a reader takes the last generation that this process knows of, and
-reads the frontiers (the first look). The reader puts a lease on the frontiers, and then reads the
-floors and the journal (the second look). If the reader finds a newer generation, or a frontier
+Each query pins once. To pin, a reader starts from the last generation that this process knows of,
+and reads the frontiers (the first look). The reader puts a lease on the frontiers, and then reads
+the floors and the journal (the second look). If the reader finds a newer generation, or a frontier
 below its floor, the reader starts over. Together with the hold of a promote, this ensures that no
-reader goes back to an older state. Without the second look, a reader does go back
+reader goes back to an older state. Without the second look, a reader could go back
 (tests/replay/rollout/test_promote_model.py tries all interleavings). The past is pinned in the same
-way; there, the second look checks that the frontiers are still kept. This module reads no data of
-tables.
+way; in that case, the second look checks that the frontiers are still kept. This module reads no
+data of tables.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def pin_served(
 ) -> Iterator[PinnedSnapshot]:
     """Pins the snapshot that is served now.
 
-    If nothing is served, the snapshot has generation 0. `beside` reads objects from the bucket that
-    the caller will need for the snapshot; `beside` runs in parallel with the second look. If
-    `shared` is True or the root is in a bucket, several readers of this process use the same pin
-    until the frontier moves.
+    If nothing is served, the snapshot has generation 0. If the root is in a bucket, the function
+    `beside` reads the objects of the snapshot that the caller will need, while the second look
+    runs. If `shared` is True or the root is in a bucket, several readers of this process use the
+    same pin until the frontier moves.
     """
     shared |= not store.is_on_disk
     common = take_pin(store, lease_seconds) if shared else None
@@ -82,7 +82,7 @@ def pin_served(
 def pin_build(store: Store, build: str, *, lease_seconds: float) -> Iterator[PinnedSnapshot]:
     """Pins a build at its newest frontier.
 
-    The build is pinned as if it served alone, as generation 0.
+    The snapshot contains only this build, and has generation 0.
     """
     taken = _pin_snapshot(
         store, lambda _leased: look_at_build(store, build), lease_seconds=lease_seconds
@@ -95,9 +95,10 @@ def pin_build(store: Store, build: str, *, lease_seconds: float) -> Iterator[Pin
 def pin_frontier(
     store: Store, frontier: Frontier, *, lease_seconds: float
 ) -> Iterator[PinnedSnapshot]:
-    """Pins a build at a given frontier, as if the build served alone.
+    """Pins a build at a given frontier.
 
-    Raises Conflict if the frontier is no longer kept.
+    The snapshot contains only this build, and has generation 0. Raises Conflict if the frontier is
+    no longer kept.
     """
     birth = read_birth(store, frontier.build)
     snapshot = Snapshot(
@@ -140,10 +141,11 @@ def pin_at(
 ) -> Iterator[PinnedSnapshot]:
     """Pins a moment of the past.
 
-    If `when` is a time or a generation, the snapshot has the builds that served then. If `when` is
-    offsets or a time of the log, the snapshot has the builds that serve now, at those offsets or
-    that time. Raises UsageError if `when` names no moment, for example an unknown generation, or if
-    nothing was served. Raises KappaError if the moment is not kept; the error names what is kept.
+    If `when` is a time or a generation, the snapshot contains the builds that served then. If
+    `when` is offsets or a time of the log, the snapshot contains the builds that serve now, at
+    those offsets or at that time. Raises UsageError if `when` names no moment, for example an
+    unknown generation, or if nothing was served. Raises KappaError if the frontiers of the moment
+    are not kept; the error names the moments that are kept.
     """
     with closing(
         _pin_snapshot(
@@ -218,8 +220,8 @@ def _pin_snapshot(
     """Puts a lease on the snapshot that `look` reads, and returns the pin.
 
     `common` is the pin that readers of this process share, or None. `common` is returned if `look`
-    reads the same snapshot. If the snapshot is overtaken meanwhile, the function starts over.
-    Raises Conflict if that happens too often.
+    reads the same snapshot. If the second look finds that the snapshot is outdated, the function
+    starts over. Raises Conflict if that happens too often.
     """
     for _ in range(_ATTEMPTS):
         pinned, common = common, None
@@ -249,7 +251,7 @@ def _pin_snapshot(
 def _is_overtaken(
     store: Store, seen: LookResult, beside: Callable[[Snapshot], object] | None
 ) -> bool:
-    """Makes the second look, and returns True if the snapshot was overtaken.
+    """Makes the second look, and returns True if the snapshot is no longer valid.
 
     If the root is in a bucket, `beside` runs in parallel with the second look. If the root is on a
     disk, `beside` is not run, because a disk answers too fast for this to save time.

@@ -55,7 +55,7 @@ class AtGeneration:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """A moment given by the clock: the frontiers that readers saw at that time."""
+    """A moment given by a time: the frontiers that readers saw at that time."""
 
     time: datetime
 
@@ -79,7 +79,8 @@ class Generation:
 def ensure_one_moment(asked: Mapping[str, object]) -> None:
     """Raises UsageError if more than one moment was given.
 
-    `asked` maps the name of each argument or flag to its moment, or to None if it was not given.
+    `asked` maps the name of each argument or flag to the moment, or to None if the argument was not
+    given.
     """
     named = [name for name, moment in asked.items() if moment is not None]
     if len(named) > 1:
@@ -92,8 +93,8 @@ def ensure_one_moment(asked: Mapping[str, object]) -> None:
 def parse_time(text: str) -> tuple[datetime, bool]:
     """Parses a time that a user wrote.
 
-    Returns the time in UTC, and whether the text names a time zone. A time without a zone is taken
-    as UTC, and a date without a time is taken as midnight. Raises UsageError if the text is not a
+    Returns the time in UTC, and True if the text names a time zone. A time without a zone is read
+    as UTC, and a date without a time is read as midnight. Raises UsageError if the text is not a
     time in ISO 8601.
     """
     try:
@@ -130,7 +131,7 @@ def list_generations(records: Iterable[JournalRecord]) -> tuple[Generation, ...]
 def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> Generation:
     """Returns the generation that served at a moment.
 
-    `known` has all generations, oldest first. Raises UsageError if no generation served at the
+    `known` contains all generations, oldest first. Raises UsageError if no generation served at the
     moment: the generation's number does not exist, nothing was served yet, or the time is in the
     future.
     """
@@ -167,7 +168,7 @@ def frontier_shown(
 ) -> Frontier | None:
     """Returns the frontier that readers of a pipeline saw at a moment.
 
-    Returns None if that frontier is not kept. `kept` has all kept frontiers of the build that
+    Returns None if that frontier is not kept. `kept` contains all kept frontiers of the build that
     served the pipeline, oldest first. `newest` is the frontier that readers of the build see now.
     """
     build = generation.serving[pipeline]
@@ -200,7 +201,7 @@ def frontier_shown(
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
     """Creates the error for a moment whose frontiers are no longer kept.
 
-    `available` has the times that a reader can ask for; the error's hint lists them.
+    `available` contains the periods that a reader can ask for. The error's hint lists them.
     """
     what = (
         f"what generation {generation.number} showed last"
@@ -222,8 +223,8 @@ def available_times(
 ) -> Iterator[str]:
     """Yields the periods of time that a reader can ask for, each as a line of text.
 
-    Each line names a generation, and a period for which the frontiers of all its pipelines are
-    kept.
+    Each line names a generation, and a period for which the frontiers of all pipelines of the
+    generation are kept.
     """
     for generation in known:
         spans: list[tuple[datetime, datetime | None]] = [(generation.begin, generation.end)]
@@ -353,9 +354,9 @@ def past_moment(
 def parse_offsets(text: str) -> Offsets:
     """Parses offsets that a user wrote.
 
-    The offsets have Kappa's own form, `topic:partition=offset`, and spaces or commas between them.
-    Raises UsageError if the text contains anything else, names a partition twice, or has no
-    offsets.
+    Each offset is written as `topic:partition=offset`, with spaces or commas between two offsets.
+    Raises UsageError if the text contains anything else, names a partition twice, or contains no
+    offset.
     """
     found: dict[str, dict[int, int]] = {}
     for part in filter(None, re.split(r"[,\s]+", text)):
@@ -387,9 +388,9 @@ def frontiers_at(
 ) -> dict[str, Frontier]:
     """Returns the frontiers of a moment of the log, by build.
 
-    A build is left out if it has no frontier of the moment. `kept` has all kept frontiers of each
-    build, oldest first. `newest` has the frontier that readers of each build see now. Raises
-    UsageError if nothing is served, or if no build reads a named topic and partition. Raises
+    A build is left out if it has no frontier of the moment. `kept` contains all kept frontiers of
+    each build, oldest first. `newest` contains, for each build, the frontier that readers see now.
+    Raises UsageError if nothing is served, or if no build reads a named topic and partition. Raises
     KappaError if no build has a frontier of the moment; the error names the nearest kept frontiers.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
@@ -446,8 +447,8 @@ def _at_offsets(offsets: Offsets, shown: Iterable[KeptFrontierRecord]) -> Fronti
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
     """Returns only the offsets of the topics that a build reads.
 
-    A token or moment may also have offsets of other builds' topics. `newest` is a frontier of the
-    build.
+    A token or moment may also contain offsets of topics that only other builds read. `newest` is a
+    frontier of the build.
     """
     return offsets.only(set(newest.offsets.next))
 
@@ -461,8 +462,8 @@ def _at_event_time(time: datetime, shown: Sequence[KeptFrontierRecord]) -> Front
 def log_time(frontier: Frontier) -> datetime | None:
     """Returns the latest log time of all partitions at a frontier.
 
-    Returns None if the build has read nothing. A time that `datetime` cannot represent is replaced
-    by the nearest time that it can.
+    Returns None if the build has read nothing. If `datetime` cannot represent the log time, returns
+    the nearest time that `datetime` can represent.
     """
     latest = max(
         (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None
@@ -486,7 +487,7 @@ def _nearest_kept(
     shown: Sequence[KeptFrontierRecord],
     newest: Frontier,
 ) -> str:
-    """Names the nearest kept frontiers of a build, before and after a moment, in words."""
+    """Describes in words the nearest kept frontiers of a build, before and after a moment."""
     match when:
         case AtOffsets():
             offsets = _read_of(when.offsets, newest)

@@ -1,4 +1,4 @@
-"""Limits on the snapshots that clients hold, so that no client takes all places."""
+"""Limits on the number of pinned snapshots, so that no client occupies all places."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOST_PINS = 64
 class PinPlaces:
     """The places of one server for pinned snapshots. Usable from any thread.
 
-    A client may take a place only while it holds fewer snapshots than there are free places. A
-    client that is alone can therefore hold half of all places.
+    A client gets a place only if it occupies fewer places than are free. So a client that is alone
+    can occupy half of all places.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,9 @@ class PinPlaces:
         self._held: Counter[str] = Counter()
 
     def take(self, client: str) -> str | None:
-        """Takes a place for the named client.
+        """Occupies a place for the named client, and returns None.
 
-        Returns None if the place was taken. Otherwise returns the reason why the client gets no
-        place.
+        If the client gets no place, returns the reason.
         """
         with self._lock:
             held, free = self._held[client], MOST_PINS - self._held.total()
@@ -40,7 +39,7 @@ class PinPlaces:
         return f"clients hold {MOST_PINS} snapshots already"
 
     def give_back(self, client: str) -> None:
-        """Gives back a place that the named client has taken."""
+        """Frees a place that the named client occupies."""
         with self._lock:
             self._held[client] -= 1
             if not self._held[client]:

@@ -2,9 +2,10 @@
 
 While a reader uses a pin, and for about a second afterwards, the next reader of the same frontiers
 uses the same pin. This saves work, because a lease costs two files, or two requests to a bucket.
-The lease of a shared pin was put before the next reader reads what serves (law 11), so the next
-reader needs no new lease. The lease is renewed meanwhile. A pin is given up when no reader has used
-it for about a second, or when a newer pin has replaced it and its last reader has left.
+The lease of a shared pin was put before the next reader reads which builds serve (law 11), so the
+next reader needs no new lease. The lease is renewed as long as the pin is shared or used. A pin is
+released when no reader has used it for about a second, or when a newer pin has replaced it and its
+last reader has left.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _IDLE_SECONDS = 1.0
 class _Shared:
     """The shared pin of a store.
 
-    `clock` is the timer that gives up the pin if no reader uses the pin.
+    `clock` is the timer that releases the pin if no reader uses the pin.
     """
 
     pinned: PinnedSnapshot
@@ -65,7 +66,8 @@ def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
 def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
     """Shares a new pin with later readers. The pin already has one reader.
 
-    The previous shared pin is given up when its last reader leaves.
+    A pin without a lease is not shared. The previous shared pin is released when its last reader
+    leaves.
     """
     if not pinned.is_leased:
         return
@@ -79,10 +81,10 @@ def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
 
 
 def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> None:
-    """Counts one reader of a pin less, and gives the pin up if no reader is left.
+    """Subtracts one reader of a pin, and releases the pin if no reader is left.
 
     If `lingers` is True, a shared pin without readers is kept for about a second, for the next
-    reader. A pin that was not shared, or that has lost its lease, is given up at once.
+    reader. A pin that was not shared, or that has lost its lease, is released at once.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -105,7 +107,10 @@ def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> 
 
 
 def give_up_pin(store: Store) -> None:
-    """Gives up the shared pin of a store if no reader uses it, for example when a process exits."""
+    """Releases the shared pin of a store, if no reader uses the pin.
+
+    This function is called, for example, when the process exits.
+    """
     with _CHANGES:
         shared = _NEWEST.get(store)
         if shared is None or not _forget(store, shared):
@@ -125,7 +130,7 @@ def _forget(store: Store, shared: _Shared) -> bool:
 
 
 def _start_clock(store: Store, shared: _Shared) -> bool:
-    """Starts the timer that gives up an unused pin. Returns False if no thread can be started."""
+    """Starts the timer that releases an unused pin. Returns False if no thread can be started."""
     shared.idle_since = time.monotonic()
     if shared.clock is not None:
         return True
@@ -158,10 +163,10 @@ def _give_up_idle(store: Store, shared: _Shared) -> None:
 
 
 def end_beside(pinned: PinnedSnapshot) -> None:
-    """Gives up the lease of a pin in a background thread, so that the caller does not wait.
+    """Releases a pin in a background thread, so that the caller does not wait.
 
-    The process waits for the thread before the process exits. If no thread can be started, the
-    caller's thread gives up the lease.
+    The process waits for the thread before the process exits. If no thread can be started, the pin
+    is released in the caller's thread.
     """
     try:
         threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()
@@ -186,7 +191,7 @@ def _give_up_all() -> None:
 
 
 def _forget_pins_of_parent() -> None:
-    """Forgets the pins of the parent process in a forked process, without giving them up.
+    """Forgets the pins of the parent process in a forked process, without releasing them.
 
     The forked process has no threads that renew the leases.
     """

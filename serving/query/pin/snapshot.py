@@ -1,4 +1,4 @@
-"""Snapshots of a moment, and pinned snapshots, whose files a self-renewing lease keeps."""
+"""Snapshots of a moment, and pinned snapshots, whose files are kept by a lease."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kappa.state.store import Store
 class Snapshot:
     """A moment as readers see it.
 
-    A snapshot has the generation, and the build, the frontier and the birth certificate of each
-    pipeline. `serving` is by pipeline; `frontiers` and `births` are by build.
+    A snapshot contains the generation, and the build, the frontier and the birth certificate of
+    each pipeline. `serving` is by pipeline; `frontiers` and `births` are by build.
     """
 
     generation: int
@@ -58,11 +58,11 @@ def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
 
 
 def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
-    """Returns the head of an answer that describes its snapshot, for the command line and HTTP.
+    """Describes the snapshot of an answer, for the command line and HTTP.
 
-    The head has the generation, and the build, offsets and versions of each pipeline. `shown_at` is
-    the time since which readers have seen the frontier. `log_time` is the latest log time up to the
-    frontier.
+    The description contains the generation, and the build, offsets and versions of each pipeline.
+    `shown_at` is the time since which readers have seen the frontier. `log_time` is the latest log
+    time up to the frontier.
     """
     frontiers = snapshot.frontiers
     builds = {
@@ -94,10 +94,10 @@ class PinnedSnapshot:
         clock: Callable[[], float],
         overtaken: Callable[[], bool] | None = None,
     ) -> None:
-        """Starts the thread that renews `lease`, which the caller has already put.
+        """Starts the thread that renews `lease`. The caller must have put the lease.
 
-        If the lease could not be put, the caller gives `overtaken` instead, and no thread is
-        started. `overtaken` returns True if the versions may have been collected.
+        If the lease could not be put, the caller passes `overtaken`, and no thread is started.
+        `overtaken` returns True if the versions may have been collected.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken
@@ -130,7 +130,7 @@ class PinnedSnapshot:
     def confirm_kept(self) -> None:
         """Raises Conflict unless the pinned versions were kept until now.
 
-        Call this method before giving out an answer that was read from the versions. If Conflict is
+        Call this method before returning an answer that was read from the versions. If Conflict is
         raised, discard the answer, and read again from a new snapshot.
         """
         if not self.is_kept():
@@ -150,7 +150,7 @@ class PinnedSnapshot:
         return self.is_leased
 
     def close(self) -> None:
-        """Stops renewing the lease, and gives the lease up."""
+        """Stops renewing the lease, and releases the lease."""
         if self._overtaken is None:
             self._closed.set()
             self._renewer.join()
@@ -176,9 +176,9 @@ class PinnedSnapshot:
 
 
 def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
-    """Creates a lease on the frontiers of a snapshot, without putting it.
+    """Creates a lease on the frontiers of a snapshot. The caller must put the lease.
 
-    `expires_at` is in seconds since 1970. The lease names the builds that have the tables.
+    `expires_at` is in seconds since 1970. The lease names the builds to which the tables belong.
     """
     pins = {
         frontier.build: Pin(frontier.number, frontier.versions)

@@ -3,9 +3,9 @@
 Each such read is a "look". Each look returns its second look, a function that the reader calls
 after the reader has put its lease (law 11).
 
-A record in a bucket that never changes is read only once; the newest record is looked for each
-time. A record on a disk is read each time, because reading a file costs almost nothing and reveals
-damage.
+A record in a bucket that never changes is read only once, but each look checks which record is the
+newest. A record on a disk is read each time, because reading a file costs almost nothing and
+reveals damage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LookResult:
-    """A snapshot as it was read, and the second look at it.
+    """The result of a look: the snapshot, and the second look.
 
     The second look, `overtaken`, returns True if a newer generation serves or files of the snapshot
     may have been deleted since the snapshot was read.
@@ -112,7 +112,7 @@ def _serves_still(store: Store, leased: Snapshot) -> bool:
 
 
 def look_at_build(store: Store, build: str) -> LookResult:
-    """Reads a build at its newest frontier, as if the build served alone."""
+    """Reads a build at its newest frontier. The snapshot contains only this build."""
     newest, birth = newest_frontier(store, build), birth_of(store, build)
     snapshot = Snapshot(0, {birth.pipeline: build}, {build: newest}, {build: birth})
     return LookResult(snapshot, lambda: is_let_go(store, snapshot))
@@ -210,7 +210,7 @@ def _serving_in(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[s
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:
-    """Returns True if at most a lease still keeps a build's frontier.
+    """Returns True if nothing keeps a frontier's files any more, except perhaps a lease.
 
     Such a frontier is below the floor, and is not a kept frontier.
     """
@@ -263,7 +263,8 @@ _NEWEST: WeakKeyDictionary[Store, dict[str, tuple[int, Any]]] = WeakKeyDictionar
 def birth_of(store: Store, build: str) -> Birth:
     """Returns the birth certificate of a build that exists.
 
-    Raises the errors of `read_birth`.
+    If the root is in a bucket, each certificate is read only once. Raises the errors of
+    `read_birth`.
     """
     if store.is_on_disk:
         return read_birth(store, build)
@@ -282,9 +283,9 @@ def last_frontier(store: Store, build: str) -> Frontier | None:
 
 
 def floor_of(store: Store, build: str) -> int:
-    """Returns the present floor of a build, or 0 if the build has none.
+    """Returns the present floor of a build, or 0 if the build has no floor.
 
-    The value equals that of `floor`, but a record in a bucket is read only once.
+    The value equals that of `read_floor`, but a record in a bucket is read only once.
     """
     last = _last_record(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier

@@ -33,7 +33,7 @@ Shown = Mapping[str, tuple[str, Offsets]]
 class PipelineBehind:
     """A pipeline that does not yet show all records of a write token.
 
-    `shown` and `awaited` have only the partitions with missing records.
+    `shown` and `awaited` contain only the partitions with missing records.
     """
 
     pipeline: str
@@ -48,8 +48,8 @@ class PipelineBehind:
 def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]:
     """Lists the pipelines that do not yet show all records of a write token.
 
-    Only pipelines that read a topic of the token count. Raises UsageError if nothing is served, or
-    if no serving pipeline reads one of the token's topics.
+    Only pipelines that read a topic of the token are checked. Raises UsageError if nothing is
+    served, or if a topic of the token is read by no serving pipeline.
     """
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
@@ -89,7 +89,7 @@ class ServedLook:
     """
 
     def __init__(self, store: Store) -> None:
-        """Stores the arguments. `shown_offsets` makes the first read."""
+        """Reads nothing yet. The first call of `shown_offsets` makes the first read."""
         self._store = store
         self._newest: Mapping[str, Frontier] = {}
 
@@ -122,9 +122,9 @@ def ensure_covered(
     """Waits until readers see all records of a write token.
 
     All pipelines that serve and read a topic of the token must show the records. Raises TimedOut if
-    the wait takes longer than `seconds`. The hint of TimedOut also says that Kappa is not up, if
-    `is_up` returns False (no supervisor runs jobs). Raises UsageError at once if nothing is served,
-    or if no serving pipeline reads one of the token's topics.
+    the wait takes longer than `seconds`. If `is_up` returns False (no supervisor runs jobs), the
+    hint of TimedOut also states that Kappa is not up. Raises UsageError at once if nothing is
+    served, or if a topic of the token is read by no serving pipeline.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := pipelines_behind(token, look.shown_offsets()):
@@ -136,7 +136,7 @@ def ensure_covered(
 def timeout_error(
     store: Store, behind: tuple[PipelineBehind, ...], seconds: float, *, is_up: bool = True
 ) -> TimedOut:
-    """Creates the error for a wait whose time is up. The hint names the known reasons."""
+    """Creates the error for a wait whose time is up. The hint names known reasons of the delay."""
     none: Pauses = {}
     pauses = JournalView(store).folded(paused_after, none)
     reasons = [

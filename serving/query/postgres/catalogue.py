@@ -86,7 +86,7 @@ def _rows(
 ) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     """Returns the rows of the catalogue for the relations, and for their columns.
 
-    `views` has the relations that are views. Relations outside `may_be_named` are left out.
+    `views` contains the relations that are views. Relations outside `may_be_named` are left out.
     """
     made = connection.execute(
         "select schema_name, view_name from duckdb_views() "

@@ -25,8 +25,8 @@ CATALOGUE_OID, INFORMATION_OID = 11, 13000
 def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
     """Lists the types as rows of `_types`.
 
-    A row has the oid, the name, the size, the category, the oid of the element's type, the oid of
-    the array type, and the name of the type in SQL.
+    A row contains the oid, the name, the size, the category, the oid of the element's type, the oid
+    of the array type, and the name of the type in SQL.
     """
     found = []
     for each in WIRE_TYPES:
@@ -39,8 +39,8 @@ def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
 def _nothing(columns: str) -> str:
     """Returns a query with the given columns and without rows.
 
-    `columns` has the names with spaces between them. A type follows a name after a colon, unless
-    the type is text.
+    `columns` contains the names, with spaces between them. A type follows a name after a colon,
+    unless the type is text.
     """
     listed = (each.partition(":")[::2] for each in columns.split())
     kinds = {"": "varchar", "o": "bigint", "i": "integer", "b": "boolean", "l": "bigint[]"}

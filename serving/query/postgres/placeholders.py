@@ -98,7 +98,7 @@ def placeholders_in(sql: str) -> tuple[int, ...]:
 
 
 def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
-    """Replaces each parameter of a text by its expression in `values`, if there is one.
+    """Replaces each parameter of a text with its expression in `values`, if there is one.
 
     Raises UsageError if the resulting text is too long.
     """

@@ -19,8 +19,8 @@ class Copy:
 class Wire:
     """The requested form of an answer: rows of a result, or rows in the format of `copy`.
 
-    `formats` has the client's codes, 0 for text and 1 for binary. No code means text, a single code
-    is for all columns, and otherwise there is one code for each column. `catalogue` requests
+    `formats` contains the client's codes, 0 for text and 1 for binary. No code means text, a single
+    code is for all columns, and otherwise there is one code for each column. `catalogue` requests
     `pg_catalog` in addition to the tables. `describes` requests the types of the query instead of
     its rows.
     """

@@ -1,9 +1,9 @@
 """The Postgres type of each DuckDB type, and the text and binary forms of values.
 
-SQL does most of the work: an SQL expression turns a value into Postgres's text form, or into a
-number, a text or a list that a packer turns into the binary form. A type that Postgres does not
-have becomes text or JSON. Postgres stores times in microseconds, so nanoseconds are truncated.
-Source of the binary forms: PostgreSQL, src/backend/utils/adt (`..._send`).
+SQL does most of the work. An SQL expression converts a value to Postgres's text form, or to a
+number, a text or a list. A packer converts this result to the binary form. A DuckDB type that
+Postgres does not have becomes text or JSON. Postgres stores times in microseconds, so nanoseconds
+are truncated. Source of the binary forms: PostgreSQL, src/backend/utils/adt (`..._send`).
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class WireColumn:
     """A column of an answer for a client.
 
     `oid` is the number of the column's type, `size` the bytes of a value (-1: variable), and
-    `modifier` the type modifier. `sql` is the expression for a value, and `pack` turns the result
-    into bytes.
+    `modifier` the type modifier. `sql` is the expression for a value, and `pack` converts the
+    result of the expression to bytes.
     """
 
     oid: int
@@ -124,7 +124,11 @@ class WireColumn:
 
 
 def wire_type(kind: DuckType) -> tuple[int, int, int]:
-    """Returns the Postgres type of a DuckDB type, as its number, bytes of a value and modifier."""
+    """Returns the Postgres type for a DuckDB type.
+
+    The result contains the number of the type, the bytes of a value (-1: variable), and the type
+    modifier.
+    """
     scalar = _scalar_of(kind)
     if scalar is not None:
         return scalar.oid, scalar.size, _modifier(kind)
@@ -145,7 +149,7 @@ def oid_of_name(name: str) -> int:
 
 
 def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireColumn:
-    """Returns the expression and the packer that give a client the values of a column.
+    """Returns the expression and the packer that encode the values of a column for a client.
 
     `sql` is the expression of the column, and `column` is its name in error messages. `binary`
     selects the binary form instead of text.
@@ -327,7 +331,8 @@ def _pack_interval(value: Any) -> bytes:
 def pack_numeric(value: Any) -> bytes:
     """Packs a number, given as text, in Postgres's binary form of `numeric`.
 
-    The form has the digits in base 10,000, the weight, the sign and the number of decimal places.
+    The form contains the digits in base 10,000, the weight, the sign and the number of decimal
+    places.
     """
     text = str(value)
     sign, text = (0x4000, text[1:]) if text.startswith("-") else (0, text)

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.05
 
 
 class ClientLeft(Exception):
-    """The error that a client has left before its answer was ready.
+    """The error for a client that has left before its answer was ready.
 
     The client cannot receive an error message any more.
     """
@@ -25,7 +25,8 @@ class ClientLeft(Exception):
 class Client:
     """A client that waits for an answer.
 
-    A client may leave at any time, from any thread. A client that has left does not come back.
+    `leave_now` may be called at any time, from any thread. A client that has left does not come
+    back.
     """
 
     def __init__(self) -> None:
@@ -70,10 +71,10 @@ class Client:
     def take_turn(
         self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
     ) -> bool:
-        """Waits for a lock or semaphore, and takes it.
+        """Waits for a lock or semaphore, and acquires it.
 
-        Returns False if `turn` is not free within `seconds`. Raises ClientLeft if the client
-        leaves.
+        Returns False if `turn` could not be acquired within `seconds`. Raises ClientLeft if the
+        client leaves.
         """
         deadline = time.monotonic() + seconds
         while True:

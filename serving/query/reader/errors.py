@@ -51,7 +51,8 @@ class RetiredRelation:
 def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> KappaError:
     """Translates an error of DuckDB into an error of Kappa.
 
-    `served` is False if no pipeline is served; the hint then says so for an unknown name.
+    `served` is False if no pipeline is served. In that case, the hint for an unknown name is that
+    nothing is served yet.
     """
     message, hints = told_by(error)
     if isinstance(error, MACHINE_ERRORS):

@@ -53,10 +53,10 @@ def ensure_files_whole(
     named: Iterable[Named],
     copies: Callable[[str], str] | None = None,
 ) -> None:
-    """Raises Damaged if a file of the `named` tables is not as it was written.
+    """Raises Damaged if a file of the `named` tables differs from the file that was written.
 
-    The error names the file. If `copies` is given, it maps a file in a bucket to the copy on this
-    host, and the copy is checked.
+    The error names the file. If `copies` is given, it maps a file in a bucket to the copy of this
+    file on this host, and the copy is checked.
     """
     for pipeline, paths in _paths_named(found, named):
         build = snapshot.serving[pipeline]

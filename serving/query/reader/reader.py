@@ -121,7 +121,7 @@ class Limits:
 class Rows:
     """The result of a query.
 
-    The column names are distinct, the types are DuckDB's, and the rows have Python values.
+    The column names are distinct, the types are DuckDB's, and the rows contain Python values.
     """
 
     columns: tuple[str, ...]
@@ -146,7 +146,8 @@ class KeptRows:
     ) -> None:
         """Wraps the temporary table `kept`, whose columns are named `_0`, `_1` and so on.
 
-        If no table can hold the rows of the query, `kept` is the rows as Python values instead.
+        If the rows of the query cannot be stored in a table, `kept` contains the rows as Python
+        values instead.
         """
         self.columns, self.types = columns, types
         self._connection = connection
@@ -196,7 +197,7 @@ class KeptRows:
 
 
 class Reader:
-    """A DuckDB with views over the files of a snapshot, or over those of two builds to compare."""
+    """A DuckDB with views over the files of a snapshot, or over the files of two builds."""
 
     def __init__(
         self,
@@ -253,7 +254,7 @@ class Reader:
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def keep_rows(self, sql: str) -> KeptRows:
-        """Runs a query, and keeps its rows so that they can be read after the reader is closed.
+        """Runs a query, and stores its rows. They can be read even after the reader is closed.
 
         Raises the errors of `rows`.
         """
@@ -374,7 +375,7 @@ class Reader:
     def declared_sql(self, sql: str) -> str:
         """Returns the single query in a declared text, rewritten to be unambiguous.
 
-        In the result, each name has only one meaning. See views/query_binding.py.
+        In the result, each name has only one meaning. See kappa/tables/views/query_binding.py.
         """
         query = self.only_select(sql)
         return self._run_on_connection(lambda: declared_sql(self._connection, query))
@@ -397,7 +398,7 @@ class Reader:
     def ensure_names_served(self, sql: str) -> None:
         """Raises KappaError if a query names a broken or retired relation.
 
-        The error has the reason why the relation is not served.
+        The message of the error contains the reason why the relation is not served.
         """
         refused: tuple[BrokenRelation | RetiredRelation, ...] = (*self.broken, *self.left())
         if not refused:
@@ -419,7 +420,8 @@ class Reader:
         """Releases the memory and the spill folder of the reader.
 
         The connection of a reader without limits is kept for the next reader, if no query has
-        failed. A connection that stores kept rows stays open for them.
+        failed. If the connection stores kept rows, it stays open until these rows have been
+        released.
         """
         self._closed.set()
         if self._clock is not None:
@@ -529,8 +531,8 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
     """Opens a reader, if possible on a connection that already has the relations of `showing`.
 
     Without limits, the connection of an earlier reader may be reused. The reader then has exactly
-    the relations of `showing`, or none; its attribute `shows` contains the relations that it has.
-    `served` is True if some pipeline is served.
+    the relations of `showing`, or no relations. The reader's attribute `shows` contains its present
+    relations. `served` is True if some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _take_idle_connection(tuple(showing)) if limits is None else None
@@ -578,9 +580,10 @@ os.register_at_fork(after_in_child=_forget_idle_connections)
 
 
 def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
-    """Takes the connection of an earlier reader, or returns None if there is none.
+    """Returns the connection of an earlier reader, or None if there is no such connection.
 
-    The connection has the relations of `showing`, or no relations.
+    The connection is removed from the idle connections. It has the relations of `showing`, or no
+    relations.
     """
     with _idle_changes:
         if not _idle:

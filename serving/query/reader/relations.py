@@ -1,9 +1,9 @@
 """Relations: the tables and views of pipelines in a reader.
 
-Each pipeline has a schema with its tables, its views and its `rejects`. The main schema has all
-tables and views under their public names, and one `rejects` for all pipelines. Hidden columns (with
-a leading underscore) and deleted rows are left out. A relation that cannot be created is broken:
-the reader stores its name and the reason, and the other relations are not affected.
+The schema of a pipeline contains its tables, its views and its `rejects`. The main schema contains
+all tables and views under their public names, and one `rejects` for all pipelines. Hidden columns
+(with a leading underscore) and deleted rows are left out. A relation that cannot be created is
+broken: the reader stores its name and the reason, and the other relations are not affected.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class TableFiles:
 class Relations:
     """The relations of a pipeline.
 
-    The tables are at the versions of a frontier, and the views are as declared. `hidden` has the
-    tables and views that no query may name, because only views of the pipeline may read them.
+    The tables are at the versions of a frontier, and the views are as declared. `hidden` contains
+    the tables and views that no query may name, because only views of the pipeline may read them.
     """
 
     pipeline: str
@@ -111,7 +111,7 @@ def relations_of(
 ) -> tuple[Relations, ...]:
     """Lists the relations of a snapshot, by pipeline.
 
-    `listed` has the same meaning as in `tables_of`.
+    `listed` returns the files of a table's version, by default `files_at`, which caches them.
     """
     return tuple(
         Relations(
@@ -130,7 +130,7 @@ def readable_relations(
     readable: TableGrant,
     tables_named: Callable[[str], Iterable[str]],
 ) -> tuple[Relations, ...]:
-    """Narrows relations to those that a reader may read. Pure.
+    """Returns the relations that a reader may read, selected from `found`. Pure.
 
     A readable view may read any table of its pipeline. Tables that only a view may read are hidden
     from the reader. `tables_named` lists the tables that a query names.
@@ -254,8 +254,8 @@ def put_tables(
 ) -> None:
     """Creates a schema with the served rows of a build's tables at a frontier.
 
-    `columns` has the same meaning as in `tables_of`. Raises KappaError if a table cannot be
-    created, and Damaged if a file is not as it was written.
+    `columns` returns the columns of a table that are to be read; the default is the served columns.
+    Raises KappaError if a table cannot be created, and Damaged if a file is not as it was written.
     """
     reader.run_command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, frontier, store, columns=columns), reader.files()

@@ -7,11 +7,11 @@ function that returns rows must compute the rows from its arguments. No function
 or the definitions of views. The rules use the tree alone, so the spelling of the text (quotes,
 case, comments, strings as names) has no influence.
 
-A view or a check is a query over the pipeline's tables whose result must depend on nothing else, so
-more rules apply. Names have no schema, because a view is created in its pipeline's schema before
-other schemas have names. An as-of join must have the same result with each of DuckDB's plans. The
-SQL may contain nothing whose value changes from call to call, such as a clock, a random number, or
-a property of the connection.
+The result of a view or a check must depend only on the pipeline's tables, so more rules apply. A
+name must have no schema, because a view is created in its pipeline's schema before other schemas
+can be named. An as-of join must have the same result with each of DuckDB's plans. The SQL may
+contain nothing whose value changes from call to call, such as a clock, a random number, or a
+property of the connection.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class UnknownTable(UsageError):
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
     """Raises UsageError if an untrusted client may not run a query.
 
-    `serialized` is the tree of the query from `json_serialize_sql`. `catalogue` has (schema, name)
-    of all relations that the query may read.
+    `serialized` is the tree of the query from `json_serialize_sql`. `catalogue` contains the schema
+    and the name of each relation that the query may read.
     """
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
@@ -95,8 +95,8 @@ def nested_too_deeply_error() -> UsageError:
 def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
     """Checks a node of a query's tree and all nodes below the node.
 
-    `scope` has the names of `with` that the node may use. Raises UsageError if a name is not
-    allowed.
+    `scope` contains the names defined in a `with` that the node may use. Raises UsageError if a
+    name is not allowed.
     """
     match node:
         case list():
@@ -202,9 +202,9 @@ def ensure_repeatable(
 ) -> None:
     """Raises UsageError if a view or check may not be declared with this SQL.
 
-    `tree` is the tree of the SQL from `json_serialize_sql`. `names` has the tables and views of the
-    pipeline, and `columns` has the columns of the tables. `what` is "a view" or "a check", for the
-    messages.
+    `tree` is the tree of the SQL from `json_serialize_sql`. `names` contains the tables and views
+    of the pipeline, and `columns` contains the columns of the tables. `what` is "a view" or "a
+    check", for the messages.
     """
     ensure_allowed(tree, {("main", name) for name in names})
     _refuse_changing(tree, {column.lower() for column in columns}, what)

@@ -1,7 +1,7 @@
 """Writers of an answer, one for each format.
 
-A writer runs in the worker that answers the query. It stops at the answer's limit of rows or of
-bytes, and reports whether rows were left out.
+A writer runs in the worker that answers the query. The writer stops at the answer's limit of rows
+or of bytes, and reports whether rows were left out.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def write_answer(
 ) -> Mapping[str, Any]:
     """Writes the rows of a query in the requested format.
 
-    Returns the columns, the number of rows, and whether rows were left out. Columns are never left
-    out: raises UsageError if the names and types of the columns are too long. Also raises
+    Returns the columns, the number of rows, and True if rows were left out. Columns are never left
+    out: if the names and types of the columns are too long, raises UsageError. Also raises
     UsageError if the format cannot represent a type.
     """
     form = request["form"]

@@ -169,10 +169,10 @@ def confine_program(readable: Iterable[str], writable: Iterable[str]) -> None:
     """Restricts this process, and all programs that it starts, to run untrusted code.
 
     The programs may read and run files below the `readable` paths, and read, write and run files
-    below the `writable` folders. They have a separate network, with only the loopback interface.
-    They can open no socket of another kind, and cannot trace, signal or limit other processes.
-    Raises OSError if this machine cannot enforce all of these restrictions, because only some of
-    them would give no protection. No other thread may run yet.
+    below the `writable` folders. The programs get a separate network, with only the loopback
+    interface. They can open no other kind of socket, and cannot trace, signal or limit other
+    processes. Raises OSError if this machine cannot enforce all of these restrictions, because only
+    some of them would give no protection. No other thread may run yet.
     """
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     assert threads == 1, f"{threads} threads are there already, and would not be confined"

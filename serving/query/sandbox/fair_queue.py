@@ -1,9 +1,9 @@
 """The places for queries, and the order in which waiting clients get them.
 
-A free place goes to the client that has used the least time so far. So a client with many
-connections, or with slow queries, delays mainly itself, and uses no more than its share of the
-places. The times are counted as in start-time fair queueing: a new client begins at the time of the
-query that started last, so it gets no credit for the hours in which it was idle.
+A free place is given to the waiting client that has used the least time so far. So a client with
+many connections, or with slow queries, delays mainly itself, and uses no more than its share of the
+places. The times are counted as in start-time fair queueing: a client that was idle starts with the
+counted time of the query that started last, so the client gets no credit for its idle hours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FairPlaces:
 
     @asynccontextmanager
     async def take_place(self, client: str) -> AsyncIterator[None]:
-        """Holds a place during the block.
+        """Waits for a place, and occupies the place during the block.
 
         Raises Busy if no place is free within the time that a query may take.
         """

@@ -38,7 +38,7 @@ _AT_ONCE = 8
 
 
 class FilesInPlace:
-    """The files of a root on this host's disk, which a query reads in the root itself."""
+    """The files of a root on this host's disk. A query reads the files in the root itself."""
 
     # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
@@ -50,13 +50,16 @@ class FilesInPlace:
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
         """Does nothing, because the files are on this host already. Subclasses fetch the files.
 
-        A subclass skips a file that no longer exists, because the query itself reports that. It
-        raises KappaError if a file cannot be fetched, and ClientLeft if the client leaves before
-        the end.
+        A subclass skips a file that no longer exists, because the query itself reports the missing
+        file. A subclass raises KappaError if a file cannot be fetched, and ClientLeft if the client
+        leaves before all files have been fetched.
         """
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Does nothing. Subclasses make the next query fetch these files again."""
+        """Makes the next query fetch these files again.
+
+        Does nothing if the files are not in a cache.
+        """
 
 
 class FileCache:
@@ -83,7 +86,7 @@ class FileCache:
         self._bytes = sum(self._sizes.values())
 
     def bring_file(self, url: str, place: Path, client: Client) -> str:
-        """Makes a file available at the path `place`, and returns its name in the cache.
+        """Makes a file available at the path `place`, and returns the file's name in the cache.
 
         The file stays in use until its name is passed to `release_files`. Raises ClientLeft as soon
         as the client leaves.
@@ -178,7 +181,10 @@ class QueryFiles(FilesInPlace):
                 raise
 
     def drop_files(self, addresses: Iterable[str]) -> None:
-        """Does nothing. Subclasses make the next query fetch these files again."""
+        """Makes the next query fetch these files again.
+
+        Does nothing if the files are not in a cache.
+        """
         for each in addresses:
             self._fetched.drop_file(each)
 

@@ -2,10 +2,10 @@
 
 The fork server has a single thread, and has already imported all modules that a query needs, so a
 worker starts within milliseconds. A request arrives on a socket. It consists of a number, the
-child's end of a socket to the server, and a pipe. The answer repeats the number, and has the
-child's pid and a handle (pidfd_open(2)); a handle never refers to another process. The fork server
-writes the child's exit code to the pipe. The fork server and its children end when the server ends.
-As a program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
+child's end of a socket to the server, and a pipe. The answer contains the same number, the child's
+pid, and a handle (pidfd_open(2)). A handle never refers to another process. The fork server writes
+the child's exit code to the pipe. The fork server and its children exit when the server exits. As a
+program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kappa.serving.query.sandbox.query_program import serve_snapshot
 def main(arguments: list[str]) -> int:
     """Forks a child for each request, until the server closes the socket.
 
-    `arguments` has the file descriptor of the socket.
+    `arguments` contains the file descriptor of the socket.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The live job's freshness is more important.

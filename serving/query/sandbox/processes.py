@@ -128,8 +128,8 @@ class QueryWorker:
         """Sends a query, yields the pieces of the answer, and returns facts about the answer.
 
         The facts are the columns, the number of rows, and whether rows were left out. The time that
-        the caller takes between two pieces does not count as the query's. `check` and the errors
-        are as in `read_reply`.
+        the caller takes between two pieces does not count as the query's. Calls `check`, and raises
+        errors, as `read_reply` does.
         """
         self.is_fit = False
         left, size = allowance.seconds, 0

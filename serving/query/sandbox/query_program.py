@@ -1,18 +1,19 @@
 """The program of a worker: a process that answers untrusted queries over one snapshot.
 
 The worker opens the snapshot, confines itself, and answers one query after the other. Four barriers
-keep a query within the tables of its snapshot, and each would be enough alone:
+keep a query within the tables of its snapshot, and each barrier would be enough alone:
 
 - The parser's tree is checked (serving/query/reader/sql_rules.py).
-- DuckDB may open only the snapshot's files, and that setting is locked.
+- DuckDB may open only the snapshot's files, and the query cannot change that setting.
 - The kernel allows only the same files (confine.py).
 - The process has nothing to reveal: no environment, no open file except the socket to the
   server, and an empty working folder.
 
 No state passes from one query to the next. A query cannot write, and each query has a separate
 connection, so settings, random seeds and temporary objects are lost when the query ends. The worker
-exits after the first error. After a query that has used much memory or time, it reports that it
-should not be used again. The worker writes the complete answer, so the server only passes bytes on.
+exits after the first error. After a query that has used much memory or time, the worker reports
+that it should not be used again. The worker writes the complete answer, so the server only passes
+bytes on.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def _shortened_text(told: str) -> str:
 
 
 class _Worker:
-    """The relations of a snapshot in a confined process, which answers one query at a time."""
+    """The relations of a snapshot in a confined process, for one query at a time."""
 
     def __init__(self, connection: Connection, opening: Mapping[str, Any], way_back: int) -> None:
         """Confines the process, and creates the relations.
@@ -225,7 +226,7 @@ class _Worker:
             self._make_relations()
 
     def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answers a query, and returns the facts about the answer for the last frame."""
+        """Answers a query, and returns the facts about the answer. The last frame contains them."""
         begun = time.monotonic()
         confine.limit_next_query(self._seconds)
         connection = new_cursor(self._connection)
@@ -290,7 +291,7 @@ class _Worker:
         self._has_relations = True
 
     def _leave_rows_out(self, named: Iterable[Named]) -> None:
-        """Replaces each table that is not in `named` by a table with the same columns and no rows.
+        """Replaces each table that is not in `named` with an empty table that has the same columns.
 
         The files of these tables are not on this host, and the catalogue needs only their columns.
         """

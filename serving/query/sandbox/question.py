@@ -67,11 +67,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query, the format of its answer, and the most rows and bytes to return.
+    """A query, the format of its answer, and the largest numbers of rows and bytes to return.
 
-    The allowance limits `rows` and `bytes`, and applies if they are None. The query can read the
-    tables that `reader` may read. Queries of different readers never run in the same process.
-    `wire` is the form of the rows for a Postgres client.
+    `rows` and `bytes` cannot exceed the allowance; if they are None, the allowance applies. The
+    query can read the tables that `reader` may read. Queries of different readers never run in the
+    same process. `wire` is the form of the rows for a Postgres client.
     """
 
     sql: str
@@ -87,7 +87,7 @@ class Reply:
     """An answer: a file with its bytes, and facts about the answer.
 
     `body` is positioned at its beginning. The caller must close `body`, which deletes the file.
-    Each of `columns` has a name and DuckDB's type, and for a Postgres client also the Postgres
+    Each of `columns` contains a name and DuckDB's type, and for a Postgres client also the Postgres
     type. `truncated` is True if rows were left out. `snapshot` is the snapshot that the query read.
     """
 

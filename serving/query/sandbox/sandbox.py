@@ -1,11 +1,11 @@
 """The sandbox: untrusted SQL runs in confined processes, the workers.
 
-A worker has the tables of one snapshot only. The server sends a query to the worker. The worker
-reports the tables that the query names, and the server checks the files of these tables, or fetches
-the files from a bucket. The server then reads pieces of the answer until the answer is complete,
-without parsing them, and kills a worker that takes too long. A worker answers one query at a time,
-always of the same reader. If a used worker could not answer a query, the query is sent to a new
-worker, so that no query fails because of an earlier query.
+A worker can read only the tables of one snapshot. The server sends a query to the worker. The
+worker reports the tables that the query names, and the server checks the files of these tables, or
+fetches the files from a bucket. The server then reads the pieces of the answer without parsing
+them, until the answer is complete. The server kills a worker that takes too long. A worker answers
+one query at a time, and only queries of the same reader. If a used worker could not answer a query,
+the query is sent to a new worker, so that no query fails because of an earlier query.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sandbox:
     ) -> None:
         """Stores the arguments. `start_processes` or the first query starts the processes.
 
-        `program` has the arguments with which Python runs the fork server.
+        `program` contains the arguments with which Python runs the fork server.
         """
         self.allowance = allowance
         # For servers whose clients wait in a loop; a thread waits at its slot.
@@ -118,7 +118,7 @@ class Sandbox:
         return reply
 
     def close(self) -> None:
-        """Ends the fork server and its children, and gives up the pins that no query uses."""
+        """Ends the fork server and its children, and releases the pins that no query uses."""
         self._workers.close()
         for store in list(self._served):
             give_up_pin(store)
@@ -142,7 +142,7 @@ class Sandbox:
     def _place(
         self, store: Store, pinned: PinnedSnapshot, question: Question, client: Client
     ) -> Iterator[tuple[OpenedSnapshot, FilesInPlace]]:
-        """Takes a place for a query, and opens the query's snapshot.
+        """Opens the snapshot of a query, and occupies a place for the query during the block.
 
         Raises Busy if no place is free within the time that a query may take.
         """
@@ -166,9 +166,9 @@ class Sandbox:
         request: bytes,
         check: Callable[[Iterable[Named]], None],
     ) -> Reply:
-        """Returns the answer of a worker.
+        """Returns the answer of a worker to a query.
 
-        If a used worker could not answer, a new worker is asked.
+        If a used worker could not answer the query, the query is sent to a new worker.
         """
         is_new = False
         while True:

@@ -1,6 +1,6 @@
 """Workers by the snapshot that they have opened, and the spare processes for new workers.
 
-An opened snapshot has the data that all queries of one reader over the snapshot share: its
+An opened snapshot contains the data that all queries of one reader over the snapshot share: its
 relations, and the request by which a worker opens the snapshot. A worker that has answered a query
 is kept for the next query of the same reader over the same snapshot.
 """
@@ -83,7 +83,7 @@ class WorkerPool:
     def __init__(self, allowance: Allowance, program: Sequence[str]) -> None:
         """Stores the arguments, and starts no process yet.
 
-        `program` has the arguments with which Python runs the fork server.
+        `program` contains the arguments with which Python runs the fork server.
         """
         self._allowance = allowance
         self._program = program
@@ -132,10 +132,10 @@ class WorkerPool:
     def take_worker(self, opened: OpenedSnapshot, *, is_new: bool = False) -> QueryWorker:
         """Returns a worker for one query over an opened snapshot.
 
-        With `is_new`, the worker is a new process. Otherwise, a waiting worker is taken. If no
-        worker waits, this method waits for a busy worker, for up to twice the time that a new
-        worker takes. Without this wait, every query would start its own worker whenever the
-        frontier has moved. Raises KappaError if no process could be started.
+        With `is_new`, the worker is a new process. Otherwise, a waiting worker is returned. If no
+        worker waits, this method waits for a busy worker, for up to twice the time that the last
+        new worker needed, but at most a second. Without this wait, every query would start its own
+        worker whenever the frontier has moved. Raises KappaError if no process could be started.
         """
         with self._lock:
             if not is_new:
@@ -297,7 +297,7 @@ def _document(relations: Relations) -> Mapping[str, Any]:
 
 
 def _empty_tables(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    """Returns DuckDB's query for each table with its columns but without rows, by pipeline."""
+    """Returns a query with the columns of each table and no rows, by pipeline and table."""
     return {
         pipeline: {
             each.name: read_sql(each, (), clock=None) for each in snapshot.births[build].tables

@@ -69,7 +69,10 @@ CONVERSIONS = Topic(
     ],
 )
 def ab_test(exposures: DataFrame, conversions: DataFrame) -> dict[str, DataFrame]:
-    """Keeps the first variant that each person saw, and all conversions."""
+    """Returns all conversions, and all exposures.
+
+    A table folds the exposures to the first variant that each person saw.
+    """
     return {
         "exposed_people": exposures,
         "conversions": conversions.select("id", "person", "happened_at"),

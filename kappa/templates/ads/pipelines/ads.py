@@ -68,7 +68,7 @@ CLICKS = Topic(
     ],
 )
 def ads(impressions: DataFrame, ad_clicks: DataFrame) -> dict[str, DataFrame]:
-    """Keeps all impressions and all clicks.
+    """Returns a row for each impression, and a row for each click.
 
     Views join each click with its impression, so either of the two events may arrive first.
     """

@@ -57,5 +57,5 @@ CUSTOMERS = Topic(
     ],
 )
 def orders(orders: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each change of an order. Kappa itself folds the current rows from the topics."""
+    """Returns a row for each change of an order. Kappa itself folds the current rows."""
     return {"order_changes": orders.select("id", "status", "amount", "change_op", "change_at")}

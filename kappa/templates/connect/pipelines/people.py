@@ -95,9 +95,9 @@ USES = Topic("uses", key="person", event=Path("schemas/use.json"))
 def people(
     sign_ups: DataFrame, connections: DataFrame, messages: DataFrame, uses: DataFrame
 ) -> dict[str, DataFrame]:
-    """Returns the rows of each event for the tables of the people that the event names.
+    """Returns the rows that each event adds to the tables about people.
 
-    A connection has a row for each of its two people.
+    A connection becomes two rows, one for each of its two people.
     """
     ends = F.explode(
         F.array(

@@ -9,5 +9,5 @@ EVENTS = Topic("events", event="id string not null, happened_at timestamp not nu
 
 @pipeline(reads={"events": EVENTS}, writes=[Table("events")])
 def main(events: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each event."""
+    """Returns a row for each event."""
     return {"events": events.select("id", "happened_at")}

@@ -1,4 +1,4 @@
-"""Facts with two times: the time since when a fact is true, and the time when it became known."""
+"""Facts with two times: the time from which a fact is true, and the time when it became known."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -63,7 +63,7 @@ WORK = Topic(
     ],
 )
 def facts(facts: DataFrame, work: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each fact with the time at which it became known."""
+    """Returns a row for each fact, with the time at which the fact became known."""
     known = facts.withColumnRenamed("_timestamp", "known_at")
     return {
         "said_facts": known.select("entity", "property", "value", "valid_from", "known_at"),

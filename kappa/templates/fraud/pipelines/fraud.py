@@ -31,7 +31,7 @@ def failed(login: Mapping[str, Any]) -> bool:
 
 
 def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the values to keep of a successful login, or None for a failed login."""
+    """Returns the values of a login that the match keeps, or None if the login failed."""
     return {"login": login["id"], "entered_at": login["happened_at"]} if login["ok"] else None
 
 
@@ -76,7 +76,7 @@ def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
     ],
 )
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
-    """Finds break-ins in the order of the logins, and keeps all transfers.
+    """Finds break-ins in the order of the logins, and returns a row for each transfer.
 
     A view joins each break-in with its transfers, so a transfer may arrive before the break-in.
     """

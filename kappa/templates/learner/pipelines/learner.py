@@ -1,4 +1,4 @@
-"""Learning online: each shop's model predicts each purchase, and then learns from its outcome."""
+"""Learning online: each shop's model predicts each purchase, and then learns from the outcome."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tests of the rows that the pipeline web computes from given events, however these are sliced."""
+"""Tests of the rows that the pipeline web computes from given events, for any slices."""
 
 from pathlib import Path
 

@@ -43,5 +43,5 @@ OFFERS = Topic(
     ],
 )
 def searches(offers: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each offer. The view `found` joins the offers with the searches that they match."""
+    """Returns a row for each offer. The view `found` joins offers with the matching searches."""
     return {"offers": offers.select("id", "title", "category", "price", "happened_at")}

@@ -74,6 +74,9 @@ def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def sessions(page_hits: DataFrame) -> dict[str, DataFrame]:
-    """Adds each hit to all windows of ten minutes that contain it, and to its visitor's session."""
+    """Adds a row for each window of ten minutes that contains a hit, and returns all hits.
+
+    The hits are folded to sessions by the step `follow`.
+    """
     since = F.explode(hop("happened_at", "10 minutes", every="5 minutes"))
     return {"page_windows": page_hits.withColumn("since", since), "visitors": page_hits}

@@ -66,5 +66,5 @@ PRODUCTS = Topic(
     ],
 )
 def shop(orders: DataFrame) -> dict[str, DataFrame]:
-    """Keeps each order. A view joins it with the current rows of its customer and product."""
+    """Returns a row for each order. A view joins orders with current customers and products."""
     return {"orders": orders.select("id", "customer", "product", "quantity", "happened_at")}
