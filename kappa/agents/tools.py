@@ -249,9 +249,9 @@ class AgentDesk:
         }
 
     def project_files(self, caller: AgentCaller, path: str | None = None) -> dict[str, Any]:
-        """Lists the project's files of code and samples, or returns the text of one of them.
+        """Lists the project's code files and sample files, or returns the text of the file `path`.
 
-        Raises UsageError if there is no such file.
+        Raises UsageError if the project has no such file.
         """
         ensure_may(caller.identity, Act.PLAN)
         files = project_files(self.here.settings.project)

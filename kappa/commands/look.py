@@ -155,7 +155,7 @@ def diff(
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets.
 
-    It shows added, removed and changed rows, by column.
+    It shows added and removed rows, and the columns in which changed rows differ.
     """
     from kappa.project.project import Project
 

@@ -1,4 +1,4 @@
-"""JSON documents below a root: writing, reading and checking of single and numbered records."""
+"""Writes, reads and checks the JSON documents of a root, both single and numbered documents."""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
-    """Returns, for each served outlet, the birth certificate of its build, by the outlet's part."""
+    """Returns the birth certificate of the build that feeds each served outlet.
+
+    The keys are those of `outlets_of`, such as `sink carrier-delays`.
+    """
     if store not in _WATCHES:
         _WATCHES[store] = _ServingWatch(Journal.news(store))
     watch = _WATCHES[store]

@@ -188,7 +188,10 @@ class _Translation:
         return self._put(at, count + (self._word(at + count).text == ")"), f" {marks} ")
 
     def _collation(self, at: int) -> int:
-        """Returns the number of words of a default collation, or 0 for any other collation."""
+        """Returns the number of tokens of the `collate` clause at `at`.
+
+        Returns 0 if the clause names any collation except a default collation.
+        """
         if self._word(at + 1).name == "pg_catalog" and self._marks(at + 2, "."):
             return 4
         return 2 if self._word(at + 1).name in _DEFAULT_COLLATIONS else 0

@@ -64,10 +64,10 @@ def some_events(
     The events include nulls, extreme values, invalid records and tombstones. There are few
     different values, so that keys repeat. Fields with a default may be missing, and fields may have
     their earlier names. The values match a `pattern` only by chance: give such a property an `enum`
-    or a `default` too, or write its events by hand. If a topic declares lateness, some events are
-    late. If a topic declares an identity, some events are repeated, both within the horizon and
-    after the horizon. If a step is woken on time, hours and days pass between some events. The same
-    `seed` draws the same events.
+    or a `default` too, or write its events by hand. If a topic declares lateness, some drawn events
+    have late event times. If a topic declares an identity, some events are repeated, both within
+    the horizon and after the horizon. If a step is woken on time, hours and days pass between some
+    events. The same `seed` draws the same events.
 
     `distinct` names fields, as `TOPIC.FIELD`. The value of such a field is different in each event,
     as a view's keys require. Raises UsageError if a field is neither text nor a whole number.

@@ -38,8 +38,8 @@ class Missed(Struct, frozen=True):
 class Outbox(Struct, frozen=True):
     """The messages of a change set, and the cursor at which the change set ends.
 
-    `at` is the time at which the outbox was created, in seconds since 1970. `missed` is the last
-    period for which the alert does not know the changes.
+    `at` is the time at which the outbox was created, in seconds since 1970. `missed` is the
+    most recent period whose changes the alert has missed, or None.
     """
 
     number: int

@@ -94,10 +94,10 @@ class PinnedSnapshot:
         clock: Callable[[], float],
         overtaken: Callable[[], bool] | None = None,
     ) -> None:
-        """Starts the thread that renews `lease`. The caller must have put the lease.
+        """Starts the thread that renews `lease`, which the caller has written to the root.
 
-        If the lease could not be put, the caller passes `overtaken`, and no thread is started.
-        `overtaken` returns True if the versions may have been collected.
+        If the caller could not write the lease, the caller passes `overtaken`, and no thread is
+        started. `overtaken` returns True if files of the versions may have been deleted.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken
