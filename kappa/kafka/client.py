@@ -256,8 +256,8 @@ class Log:
         """
         asked = {
             TopicPartition(name, partition): _NEWEST
-            for name in topics
-            for partition in range(self.must_have(name).partitions)
+            for name, facts in self._must_have_all(topics).items()
+            for partition in range(facts.partitions)
         }
         found: dict[str, int] = {}
         answers = (
@@ -467,6 +467,14 @@ class Log:
             )
         return facts
 
+    def _must_have_all(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Returns the descriptions of topics, which the broker sends in one answer.
+
+        Raises UsageError if the broker does not have one of the topics.
+        """
+        found = self._facts(tuple(dict.fromkeys(names)))
+        return {name: facts or self.must_have(name) for name, facts in found.items()}
+
     def _offsets(
         self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Offsets:
@@ -476,7 +484,7 @@ class Log:
         def answered() -> bool:
             # The broker is asked for the topics each time: librdkafka remembers its last answer,
             # and would go on without a leader that was away for a moment.
-            found = self._ask([self.must_have(name) for name in names], spec, isolation)
+            found = self._ask(list(self._must_have_all(names).values()), spec, isolation)
             answers.extend([found] if found is not None else [])
             return bool(answers)
 

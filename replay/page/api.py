@@ -7,7 +7,7 @@ replay/status/status_cache.py, and the pages are in replay/page/routes.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -50,6 +50,7 @@ from kappa.serving.query.tables import tables_listing
 from kappa.state.disk_space import free_bytes
 from kappa.state.frontier import Frontiers
 from kappa.state.root import ensure_no_copy
+from kappa.state.store import Store
 
 router = APIRouter()
 
@@ -230,11 +231,7 @@ def redrive_rejects(
             "unmended": planned.unmended,
         }
 
-    if wanted.dry_run or idempotency_key is None:
-        return _json_response(act())
-    return _json_response(
-        do_once(here.store, idempotency_key, wanted.model_dump(mode="json"), act), status=202
-    )
+    return _tried_or_done_once(here.store, wanted, idempotency_key, act)
 
 
 class RetryRequest(BaseModel):
@@ -282,11 +279,19 @@ def retry_dead_letters(
         text = f"{count_of(count, 'dead letter')} of alert {wanted.alert}: sent again, once{when}"
         return {"would" if wanted.dry_run else "did": text, "letters": count}
 
-    if wanted.dry_run or idempotency_key is None:
+    return _tried_or_done_once(here.store, wanted, idempotency_key, act)
+
+
+def _tried_or_done_once(
+    store: Store,
+    wanted: RedriveRequest | RetryRequest,
+    key: str | None,
+    act: Callable[[], Mapping[str, Any]],
+) -> Response:
+    """Runs `act`: each time for a dry run, and otherwise once for each Idempotency-Key."""
+    if wanted.dry_run or key is None:
         return _json_response(act())
-    return _json_response(
-        do_once(here.store, idempotency_key, wanted.model_dump(mode="json"), act), status=202
-    )
+    return _json_response(do_once(store, key, wanted.model_dump(mode="json"), act), status=202)
 
 
 def _no_key() -> HttpError:

@@ -200,8 +200,6 @@ _RANGES = {
     "7d": ("7 days", timedelta(days=7)),
     "30d": ("30 days", timedelta(days=30)),
 }
-# Stands for the time of the newest record where that is unknown.
-_OLDEST = datetime.min.replace(tzinfo=UTC)
 # A board is there to be watched: queries may take up to a third of the time.
 _REST = 2
 
@@ -250,7 +248,7 @@ def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
     status = desk.seen_status()
     if status is None or not may(asker(request), Act.LOOK):
         return {}
-    failing = sum(each.shown_by == "kappa alerts list" for each in status.failing)
+    failing = sum(each.kind == "alert" for each in status.failing)
     return {"/alerts": failing, "/rejects": sum(desk.open_rejects(status).values())}
 
 
@@ -597,12 +595,16 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
             for name in (each.name, each.pipeline, *(column for column, _ in each.columns))
         )
     ]
-    newest = {pipeline: each.last_record_at or _OLDEST for pipeline, each in live.items()}
+    newest = {
+        pipeline: each.last_record_at.timestamp()
+        for pipeline, each in live.items()
+        if each.last_record_at is not None
+    }
     keys: Mapping[str, Callable[[ServedTable], Any]] = {
         "name": lambda each: each.name.casefold(),
         "rows": lambda each: -(each.rows or 0),
         "size": lambda each: -(each.bytes or 0),
-        "newest": lambda each: -newest.get(each.pipeline, _OLDEST).timestamp(),
+        "newest": lambda each: -newest.get(each.pipeline, 0.0),
     }
     if sort in keys:
         found.sort(key=keys[sort])

@@ -104,14 +104,21 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class FailingOutlet:
-    """A sink or an alert that cannot send now, as a sentence, and the command that shows more.
+    """A sink or an alert that cannot send now, and the command that shows more.
 
-    `name` is the name of the sink's topic or of the alert, which is the second word of the text.
+    `kind` is `sink` or `alert`, and `name` is the sink's topic or the alert's name. `trouble`
+    continues the sentence that the kind and the name begin.
     """
 
-    text: str
-    shown_by: str
+    kind: str
     name: str
+    trouble: str
+    shown_by: str
+
+    @property
+    def text(self) -> str:
+        """Returns the trouble as a sentence, without a full stop."""
+        return f"{self.kind} {self.name} {self.trouble}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,14 +464,12 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
         known = read_sink_state(store, sink.topic)
         if known is not None and known.error:
             since = f" since {known.error_at}" if known.error_at else ""
-            yield FailingOutlet(
-                f"sink {sink.topic} cannot send{since}: {known.error}", "kappa sinks", sink.topic
-            )
+            trouble = f"cannot send{since}: {known.error}"
+            yield FailingOutlet("sink", sink.topic, trouble, "kappa sinks")
     for alert in birth.alerts:
         if error := read_alert_progress(store, alert.name).error:
-            yield FailingOutlet(
-                f"alert {alert.name} cannot be delivered: {error}", "kappa alerts list", alert.name
-            )
+            trouble = f"cannot be delivered: {error}"
+            yield FailingOutlet("alert", alert.name, trouble, "kappa alerts list")
 
 
 def _count_overflows(

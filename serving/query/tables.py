@@ -224,7 +224,9 @@ def served_table(
     def describe(reader: Reader, snapshot: Snapshot) -> tuple[ServedTable, StoredFiles, Birth]:
         pipeline, table = _relation_named(snapshot, name)
         build = snapshot.serving[pipeline]
-        (found,) = _described_tables(reader, snapshot, store, only=(pipeline, table))
+        (found,) = _described_tables(
+            *(reader, snapshot, store), only=(pipeline, table), with_sizes=False
+        )
         files = _stored_files(store, snapshot.frontiers[build], build, table)
         return found, files, snapshot.births[build]
 
