@@ -31,10 +31,14 @@ function list(facts) {
   details.replaceChildren(...facts.map((fact) => { const item = document.createElement("li"); item.textContent = fact; return item; }));
 }
 
-function refused(problem) {
-  list([]);
+function explain(problem) {
   shown.textContent = problem.detail ?? "It was refused.";
   hint.textContent = problem.hint ?? "";
+}
+
+function refused(problem) {
+  explain(problem);
+  list([]);
   reason.parentElement.hidden = true;
   line.parentElement.hidden = true;
   yes.hidden = true;
@@ -48,52 +52,69 @@ let asking = false;
 // Made once for each dialog, so that a request sent twice takes effect once.
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
 
-async function begin(button) {
-  if (asking) return;
+// Opens the dialog for a button. After a yes, calls `request`; `fail` shows why a request failed. Returns the dialog's number.
+function openDialog(button, { question, label, waiting, field = null, danger = false, request, fail = refused }) {
   const mine = ++current;
-  const { intent, pipeline, rollout, to } = button.dataset;
-  // The rollout of this page, not one that has replaced it: both may be of the same generation.
-  const wanted = { intent, pipelines: [pipeline], ...(rollout ? { rollout: Number(rollout) } : {}), ...(to ? { to: Number(to) } : {}) };
-  const generation = document.body.dataset.generation;
-  const key = newKey();
-  line.parentElement.hidden = true;
-  title.textContent = `${button.textContent.trim().replace("…", "")} ${pipeline}?`;
-  shown.textContent = "Looking at what would be done …";
+  title.textContent = question;
+  shown.textContent = waiting;
   hint.textContent = "";
   list([]);
-  yes.className = button.classList.contains("danger") ? "danger" : "main";
-  reason.value = "";
-  reason.parentElement.hidden = false;
+  for (const each of [line, reason]) {
+    each.value = "";
+    each.parentElement.hidden = each !== field;
+  }
+  yes.className = danger ? "danger" : "main";
   yes.hidden = false;
   yes.disabled = true;
-  yes.textContent = button.textContent.trim().replace("…", "");
+  yes.textContent = label;
   dialog.returnValue = "";
-  dialog.onclose = () => close(mine, button, wanted, generation, key);
+  dialog.onclose = () => closeDialog(mine, button, request, fail);
   dialog.showModal();
+  return mine;
+}
+
+async function closeDialog(mine, button, request, fail) {
+  if (dialog.open) return;
+  clearTimeout(typing);
+  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
+  asking = true;
   try {
-    const { would, details: facts } = await ask({ ...wanted, dry_run: true }, generation);
+    await request();
+  } catch (problem) {
+    dialog.returnValue = "";
+    fail(problem);
+    dialog.showModal();
+  } finally { asking = false; }
+}
+
+// Asks for a dry run, and shows its effect in the open dialog.
+async function rehearse(mine, about, ...request) {
+  try {
+    const { would, details: facts } = await ask(...request);
     if (mine !== current) return;
     list(facts ?? []);
     shown.textContent = `${would[0].toUpperCase()}${would.slice(1)}.`;
-    hint.textContent = "If someone else changes what serves before you confirm, nothing happens.";
+    hint.textContent = about;
     yes.disabled = false;
     yes.focus();
   } catch (problem) { if (mine === current) refused(problem); }
 }
 
-async function close(mine, button, wanted, generation, key) {
-  if (dialog.open) return;
-  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
-  asking = true;
-  try {
+const WAITING = "Looking at what would be done …";
+
+function begin(button) {
+  const { intent, pipeline, rollout, to } = button.dataset;
+  // The rollout of this page, not one that has replaced it: both may be of the same generation.
+  const wanted = { intent, pipelines: [pipeline], ...(rollout ? { rollout: Number(rollout) } : {}), ...(to ? { to: Number(to) } : {}) };
+  const generation = document.body.dataset.generation;
+  const key = newKey(), label = button.textContent.trim().replace("…", "");
+  const request = async () => {
     const { rollout: number } = await ask({ ...wanted, reason: reason.value.trim() }, generation, key);
     const place = `/rollouts/${number}`;
     if (location.pathname !== place) location.assign(place);
-  } catch (problem) {
-    dialog.returnValue = "";
-    refused(problem);
-    dialog.showModal();
-  } finally { asking = false; }
+  };
+  const mine = openDialog(button, { question: `${label} ${pipeline}?`, label, waiting: WAITING, field: reason, danger: button.classList.contains("danger"), request });
+  rehearse(mine, "If someone else changes what serves before you confirm, nothing happens.", { ...wanted, dry_run: true }, generation);
 }
 
 // A reject: a person fixes the line, and after each change a dry run says what would be sent.
@@ -112,37 +133,25 @@ async function look(mine) {
     hint.textContent = "Each table folds the fixed record once, in place of the rejected one.";
     yes.disabled = !records;
   } catch (problem) {
-    if (mine !== current || text !== line.value) return;
-    shown.textContent = problem.detail ?? "It was refused.";
-    hint.textContent = problem.hint ?? "";
+    if (mine === current && text === line.value) explain(problem);
   }
 }
 
 async function mend(button) {
-  if (asking) return;
-  const mine = ++current, at = button.dataset.redrive;
+  const at = button.dataset.redrive;
   let key = newKey();
-  title.textContent = `Redrive ${at}?`;
-  shown.textContent = "Reading the record …";
-  hint.textContent = "";
-  list([]);
-  line.value = "";
-  line.parentElement.hidden = false;
-  reason.parentElement.hidden = true;
-  yes.className = "main";
-  yes.hidden = false;
-  yes.disabled = true;
-  yes.textContent = "Redrive";
-  dialog.returnValue = "";
   line.oninput = () => {
     yes.disabled = true;
     clearTimeout(typing);
     // Another text is another request.
     key = newKey();
-    typing = setTimeout(look, TYPING_MS, mine);
+    typing = setTimeout(look, TYPING_MS, current);
   };
-  dialog.onclose = () => redrive(mine, button, () => key);
-  dialog.showModal();
+  const request = async () => {
+    await ask({ lines: [line.value] }, "", key, REDRIVE, AGAIN);
+    button.replaceWith("Sent; the next slice folds it.");
+  };
+  const mine = openDialog(button, { question: `Redrive ${at}?`, label: "Redrive", waiting: "Reading the record …", field: line, request, fail: explain });
   try {
     const answer = await fetch(`/rejects/line?at=${encodeURIComponent(at)}`);
     if (mine !== current) return;
@@ -153,71 +162,24 @@ async function mend(button) {
   } catch { if (mine === current) refused({ detail: "The server does not answer." }); }
 }
 
-async function redrive(mine, button, key) {
-  if (dialog.open) return;
-  clearTimeout(typing);
-  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
-  asking = true;
-  try {
-    await ask({ lines: [line.value] }, "", key(), REDRIVE, AGAIN);
-    button.replaceWith("Sent; the next slice folds it.");
-  } catch (problem) {
-    dialog.returnValue = "";
-    shown.textContent = problem.detail ?? "It was refused.";
-    hint.textContent = problem.hint ?? "";
-    dialog.showModal();
-  } finally { asking = false; }
-}
-
 // A dead letter, or all dead letters of an alert.
-async function resend(button) {
-  if (asking) return;
-  const mine = ++current, { letters: alert, letter: id } = button.dataset;
+function resend(button) {
+  const { letters: alert, letter: id } = button.dataset;
   const wanted = { alert, ...(id ? { id } : {}) }, key = newKey();
-  title.textContent = `Send ${id ? "a message" : "all dead letters"} of ${alert} again?`;
-  shown.textContent = "Looking at what would be done …";
-  hint.textContent = "";
-  list([]);
-  line.parentElement.hidden = true;
-  reason.parentElement.hidden = true;
-  yes.className = "main";
-  yes.hidden = false;
-  yes.disabled = true;
-  yes.textContent = "Send again";
-  dialog.returnValue = "";
-  dialog.onclose = () => send(mine, button, wanted, key);
-  dialog.showModal();
-  try {
-    const { would } = await ask({ ...wanted, dry_run: true }, "", "", RETRY);
-    if (mine !== current) return;
-    shown.textContent = `${would}.`;
-    hint.textContent = "A message that fails again stays a dead letter.";
-    yes.disabled = false;
-    yes.focus();
-  } catch (problem) { if (mine === current) refused(problem); }
-}
-
-async function send(mine, button, wanted, key) {
-  if (dialog.open) return;
-  if (dialog.returnValue !== "yes") { if (mine === current) current++; button.focus(); return; }
-  asking = true;
-  try {
+  const request = async () => {
     await ask(wanted, "", key, RETRY, "Look at the dead letters, then send them again.");
     button.replaceWith("Asked for; it is sent once.");
-  } catch (problem) {
-    dialog.returnValue = "";
-    refused(problem);
-    dialog.showModal();
-  } finally { asking = false; }
+  };
+  const mine = openDialog(button, { question: `Send ${id ? "a message" : "all dead letters"} of ${alert} again?`, label: "Send again", waiting: WAITING, request });
+  rehearse(mine, "A message that fails again stays a dead letter.", { ...wanted, dry_run: true }, "", "", RETRY);
 }
 
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-intent]");
-  if (button) begin(button);
-  const reject = event.target.closest("[data-redrive]");
-  if (reject) mend(reject);
-  const letter = event.target.closest("[data-letters]");
-  if (letter) resend(letter);
+document.addEventListener("click", ({ target }) => {
+  if (asking) return;
+  for (const [about, act] of [["intent", begin], ["redrive", mend], ["letters", resend]]) {
+    const button = target.closest(`[data-${about}]`);
+    if (button) act(button);
+  }
 });
 
 // A button without its script would look as if it did something: the server sends it disabled.
