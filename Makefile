@@ -117,7 +117,7 @@ faults: setup $(VENV)/.demo $(VENV)/.dev  ## all shares of the long tests, those
 	$(BIN)/python -m pytest -s --hypothesis-profile=faults -m "fault or long or sweep or law"
 
 CELL ?= standard
-bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, serve, tables, formats, views, cluster, bucket, change, changes, collect, startup, short, loop, freshness, rate or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
+bench: setup $(VENV)/.demo $(VENV)/.dev  ## who is how fast at the same task: CELL=standard, keys, warm, large, huge, projection, windows, latest, ordered, archive, queries, serve, tables, formats, views, nexmark, cluster, bucket, change, changes, collect, startup, short, loop, freshness, rate or day; ROUNDS= EVENTS= RIVALS=a,b AGAIN=1 INTO=docs/performance.md
 	PYTHONPATH=$(CURDIR) $(BIN)/python bench --cell $(CELL) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(EVENTS),--events $(EVENTS)) $(if $(RIVALS),--rivals $(RIVALS)) $(if $(AGAIN),--again) $(if $(INTO),--into $(INTO)) $(if $(BENCH_HOME),--home $(BENCH_HOME))
 
 bench-quick: setup $(VENV)/.demo $(VENV)/.dev  ## ratios only, in three minutes, as a line to hold beside that of another day

@@ -27,6 +27,7 @@ import day
 import formats
 import freshness
 import loop
+import nexmark_replays
 import queries
 import rate
 import serve
@@ -81,6 +82,7 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
     "tables": (tables.main, "rounds", 60),
     "formats": (formats.main, "rounds", 2),
     "views": (views.main, "events", 5_000_000),
+    "nexmark": (nexmark_replays.main, "events", 2_000_000),
     "cluster": (cluster.main, "events", 5_000_000),
     "bucket": (bucket.main, "events", 5_000_000),
 }

@@ -33,6 +33,7 @@ from kappa.code.fingerprint import SEMANTICS
 from kappa.code.importer import open_sources
 from kappa.code.project import load_module, pipelines_in
 from kappa.code.sources import Sources
+from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import parse_type
 from kappa.engine.archive.archive_writer import ArchiveWriter
@@ -44,12 +45,13 @@ from kappa.state.build import Birth, TopicBirth, put_birth, read_birth
 from kappa.state.frontier import Frontiers
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
+from kappa.state.table import TableBirth
 from kappa.tables.archive import FOLDER
 from kappa.tables.versions import files
 from kappa.tables.views.view_tables import build_tables
 
 BUILD = "bench"
-_FILE = "pipelines/bench.py"
+_FILE, _MODULE = "pipelines/bench.py", "pipelines.bench"
 # What a job prints of each slice (engine/job/bounded_legs.py): how many offsets, and how many a
 # second.
 _SLICE = re.compile(
@@ -96,16 +98,9 @@ class KappaJob:
     def prepare(self, attempt: Attempt) -> Command:
         cell = attempt.cell
         way = self._way_of(cell.task)
-        text = cell.fill(way.pipeline).encode()
-        (attempt.folder / "pipelines").mkdir(parents=True)
-        (attempt.folder / _FILE).write_bytes(text)
         settings = self._settings.replace("{servers}", attempt.bootstrap_servers)
-        (attempt.folder / "kappa.toml").write_text(
-            settings.replace("{run}", secrets.token_hex(4)), encoding="utf-8"
-        )
-        sources = Sources(attempt.folder)
-        open_sources(sources)
-        (_, pipeline), *_ = pipelines_in(load_module("pipelines.bench", sources))
+        code = {_FILE: cell.fill(way.pipeline).encode()}
+        pipeline = declare(attempt.folder, code, settings.replace("{run}", secrets.token_hex(4)))
         returned = {
             table: {
                 name: parse_type(kind)
@@ -113,73 +108,25 @@ class KappaJob:
             }
             for table, columns in way.returns.items()
         }
-        store = _store(attempt)
-        ensure_snapshot(store, BUILD, {_FILE: text})
-        birth = Birth(
-            build=BUILD,
-            pipeline=pipeline.name,
-            version="bench",
-            parts={},
-            semantics=SEMANTICS,
-            sources=hash_files({_FILE: text}),
-            module="pipelines.bench",
-            topics=tuple(
-                TopicBirth(topic.name, attempt.given.id, str(topic.kind), topic.partitions)
-                for topic in pipeline.topics
-            ),
-            tables=build_tables(pipeline, returned),
-            views={},
-            origin=Offsets.zero(
-                {topic.name: topic.partitions for topic in pipeline.topics}
-            ).plain(),
-            libraries={},
-            born_at=now(),
-            by="bench",
+        store = begin_build(
+            attempt.folder,
+            code,
+            pipeline,
+            build_tables(pipeline, returned),
+            {topic.name: attempt.given.id for topic in pipeline.topics},
         )
-        put_birth(store, birth)
         for topic in pipeline.topics:
             self.made_ready(attempt, store, topic)
-        where = [
-            "--project",
-            str(attempt.folder),
-            "--root",
-            store.address("").rstrip("/"),
-            "--bootstrap",
-            attempt.bootstrap_servers,
-        ]
-        return Command(
-            [
-                sys.executable,
-                str(SCRIPTS / "fold_log.py"),
-                json.dumps(attempt.given.offsets.plain()),
-                *where,
-                "--build",
-                BUILD,
-                "--leg",
-                "catch-up",
-                "--nice",
-                "0",
-            ]
-        )
+        return fold_command(attempt.folder, attempt.bootstrap_servers, attempt.given.offsets)
 
     def made_ready(self, attempt: Attempt, store: Store, topic: Topic) -> None:
         """Prepares additional files before the job runs. Does nothing in this class."""
 
     def result(self, attempt: Attempt) -> Rows:
-        store = _store(attempt)
-        frontier = Frontiers(store, BUILD).newest()
-        if frontier is None or not frontier.offsets.equals(attempt.given.offsets):
-            raise NotThereError(
-                f"it has folded up to {None if frontier is None else frontier.offsets}, and "
-                f"the log ends at {attempt.given.offsets}"
-            )
-        # Each round makes its tables at the same paths.
-        served = tables_of(read_birth(store, BUILD), frontier, store, listed=files)
+        served = served_rows(attempt.folder, attempt.given.offsets)
         task = attempt.cell.task
         columns = self._way_of(task).served
-        return {
-            table: f"(select {columns} from ({served[table].sql}))" for table in TASKS[task].wanted
-        }
+        return {table: f"(select {columns} from ({served[table]}))" for table in TASKS[task].wanted}
 
     def warm(self, attempt: Attempt) -> Warm | None:
         return warm_in(_output(attempt))
@@ -222,8 +169,93 @@ class FromArchive(KappaJob):
         return super().result(attempt)
 
 
-def _store(attempt: Attempt) -> Store:
-    return open_store(load_settings(attempt.folder))
+def declare(folder: Path, code: Mapping[str, bytes], settings: str) -> Pipeline:
+    """Writes a project to a new folder, and returns the pipeline of its `pipelines/bench.py`.
+
+    `code` maps the path of each file to its content. `settings` is the content of kappa.toml.
+    """
+    (folder / "pipelines").mkdir(parents=True)
+    for path, content in code.items():
+        (folder / path).write_bytes(content)
+    (folder / "kappa.toml").write_text(settings, encoding="utf-8")
+    sources = Sources(folder)
+    open_sources(sources)
+    (_, pipeline), *_ = pipelines_in(load_module(_MODULE, sources))
+    return pipeline
+
+
+def begin_build(
+    folder: Path,
+    code: Mapping[str, bytes],
+    pipeline: Pipeline,
+    tables: tuple[TableBirth, ...],
+    ids: Mapping[str, str],
+) -> Store:
+    """Creates a build of the project in `folder` that has folded nothing, and returns its store.
+
+    `ids` maps the name of each topic to its id.
+    """
+    store = store_of(folder)
+    ensure_snapshot(store, BUILD, code)
+    partitions = {topic.name: topic.partitions for topic in pipeline.topics}
+    birth = Birth(
+        build=BUILD,
+        pipeline=pipeline.name,
+        version="bench",
+        parts={},
+        semantics=SEMANTICS,
+        sources=hash_files(code),
+        module=_MODULE,
+        topics=tuple(
+            TopicBirth(topic.name, ids[topic.name], str(topic.kind), topic.partitions)
+            for topic in pipeline.topics
+        ),
+        tables=tables,
+        views={},
+        origin=Offsets.zero(partitions).plain(),
+        libraries={},
+        born_at=now(),
+        by="bench",
+    )
+    put_birth(store, birth)
+    return store
+
+
+def fold_command(folder: Path, bootstrap_servers: str, end: Offsets) -> Command:
+    """Returns the command that folds the build of the project in `folder` up to `end`."""
+    where = {
+        "--project": str(folder),
+        "--root": store_of(folder).address("").rstrip("/"),
+        "--bootstrap": bootstrap_servers,
+        "--build": BUILD,
+        "--leg": "catch-up",
+        "--nice": "0",
+    }
+    script = str(SCRIPTS / "fold_log.py")
+    options = [word for option in where.items() for word in option]
+    return Command([sys.executable, script, json.dumps(end.plain()), *options])
+
+
+def served_rows(folder: Path, end: Offsets) -> Rows:
+    """Maps each table of the build of the project in `folder` to SQL with its served rows.
+
+    Raises NotThereError unless the build has folded exactly the records before `end`.
+    """
+    store = store_of(folder)
+    frontier = Frontiers(store, BUILD).newest()
+    if frontier is None or not frontier.offsets.equals(end):
+        raise NotThereError(
+            f"it has folded up to {None if frontier is None else frontier.offsets}, and the log "
+            f"ends at {end}"
+        )
+    # Each round makes its tables at the same paths.
+    served = tables_of(read_birth(store, BUILD), frontier, store, listed=files)
+    return {name: table.sql for name, table in served.items()}
+
+
+def store_of(folder: Path) -> Store:
+    """Returns the store of the project in `folder`."""
+    return open_store(load_settings(folder))
 
 
 def _archive(attempt: Attempt, topic: Topic, root: Path) -> None:

@@ -26,6 +26,7 @@ _RAW = pa.schema(
     [
         ("partition", pa.int32()),
         ("offset", pa.int64()),
+        ("logged", pa.int64()),
         ("bytes", pa.int32()),
         ("value", pa.string()),
     ]
@@ -83,7 +84,7 @@ class Oracle:
             told = [
                 text
                 for table, rows in found.items()
-                if (text := _difference(connection, table, rows, self._wanted[table])) is not None
+                if (text := difference(connection, table, rows, self._wanted[table])) is not None
             ]
         return "; ".join(told) or None
 
@@ -105,9 +106,13 @@ class Oracle:
         return kept
 
 
-def _difference(
+def difference(
     connection: duckdb.DuckDBPyConnection, table: str, rows: str, wanted: Path
 ) -> str | None:
+    """Returns a text with the difference between rows and the expected rows, or None if equal.
+
+    `rows` is a relation in SQL, and `wanted` is the Parquet file with the expected rows of `table`.
+    """
     try:
         # Columns by name, in any order, cast to the wanted types: a value that does not fit fails.
         columns = ", ".join(
@@ -134,7 +139,10 @@ def _difference(
 
 
 def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) -> None:
-    """Writes the records of a topic before the given offsets to a Parquet file, unchanged."""
+    """Writes the records of a topic before the given offsets to a Parquet file, unchanged.
+
+    The column `logged` contains the timestamp of each record in milliseconds.
+    """
     ends = {partition: end for _, partition, end in offsets.items() if end}
     consumer = Consumer(
         {
@@ -167,6 +175,7 @@ def consume(bootstrap_servers: str, topic: str, offsets: Offsets, into: Path) ->
                             (
                                 message.partition(),
                                 message.offset(),
+                                message.timestamp()[1],
                                 len(message.value()),
                                 message.value().decode(),
                             )

@@ -216,21 +216,29 @@ def answers(records: Iterable[LogRecord]) -> dict[str, Rows]:
     )
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.register("log", log)
-        for topic, columns in _EVENTS.items():
-            shape = json.dumps(columns | _COMMON)
-            connection.execute(
-                f"""
-                create table {topic} as
-                select event.* exclude (dateTime), event.dateTime as ms, part, place, logged from (
-                    select *, json_transform(value, '{shape}') as event
-                    from log where topic = '{topic}'
-                )
-                """
-            )
-        connection.execute(_WINNERS)
-        connection.execute(_RANKED)
-        connection.execute(f"create view q1 as {ANSWERS['q1']}")
+        load_events(connection)
         return {name: _rows(connection.execute(sql)) for name, sql in ANSWERS.items()}
+
+
+def load_events(connection: duckdb.DuckDBPyConnection) -> None:
+    """Creates the tables that the queries of `ANSWERS` read, from the relation `log`.
+
+    `log` has the columns topic, part, place, logged and value: a record's topic, partition, offset,
+    time of the log in milliseconds, and value.
+    """
+    for topic, columns in _EVENTS.items():
+        shape = json.dumps(columns | _COMMON)
+        connection.execute(
+            f"""
+            create table {topic} as
+            select event.* exclude (dateTime), event.dateTime as ms, part, place, logged from (
+                select *, json_transform(value, '{shape}') as event from log where topic = '{topic}'
+            )
+            """
+        )
+    connection.execute(_WINNERS)
+    connection.execute(_RANKED)
+    connection.execute(f"create view q1 as {ANSWERS['q1']}")
 
 
 def _rows(found: duckdb.DuckDBPyConnection) -> Rows:

@@ -1,0 +1,275 @@
+"""Measures a replay of each Nexmark query: events per second and core, and the stored bytes.
+
+    python bench --cell nexmark
+
+The queries are those of tests/nexmark, which docs/explain/nexmark.md describes. Each query is
+replayed alone, by a new build with only the tables and views that the query needs, and only from
+the topics that these tables read. The rows of the query must equal the rows that DuckDB computes
+from the bytes of the log, with independent SQL.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+from bids import topic_files, warm_page_cache
+from figures import Warm
+from ground import Ground, ground, last_line, say, take
+from kappa_job import BUILD, begin_build, declare, fold_command, served_rows, warm_in
+from oracle import consume, difference
+from screen import Report, table
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "nexmark"))
+
+from auction_events import AUCTION, BID, PARTITIONS, PERSON, auction_events
+from auction_oracle import ANSWERS, load_events
+from auction_site import auction_site
+
+from kappa.base.errors import KappaError
+from kappa.declare.values.columns import Type
+from kappa.engine.children.rehearsal import local_pipeline
+from kappa.kafka.client import Log
+from kappa.kafka.producer import ProducedRecord
+from kappa.state.build import folder_of_build
+from kappa.state.files.duckdb_access import renew_access
+from kappa.state.offsets import Offsets
+from kappa.state.table import TableBirth
+from kappa.tables.views.view_tables import build_tables
+
+NEXMARK = Path(__file__).resolve().parents[1] / "tests" / "nexmark"
+TOPICS = (PERSON, AUCTION, BID)
+# Events per second and core (docs/performance.md).
+_TARGETS = {"q4": 50_000, "q5": 40_000, "q9": 40_000, "q20": 60_000}
+_SECONDS = 1800.0
+_ONE_QUERY = """
+from kappa import pipeline
+from pipelines import auction_site as site
+
+KEPT = {kept!r}
+READ = {read!r}
+
+
+@pipeline(
+    reads={{topic.name: topic for topic in site.auction_site.topics if topic.name in READ}},
+    writes=[
+        each for each in (*site.auction_site.tables, *site.auction_site.views) if each.name in KEPT
+    ],
+)
+def bench({parameters}):
+    return {returned}
+"""
+_RETURNED = "{name: rows for name, rows in site.auction_site.function(bid).items() if name in KEPT}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReplay:
+    """The replay of one query: events read, seconds, CPU seconds, rows, and bytes below the build.
+
+    `warm` contains the events and seconds of the slices after the first large slice, or is None.
+    """
+
+    events: int
+    wall: float
+    cpu: float
+    rows: int
+    stored: int
+    warm: Warm | None
+
+    @property
+    def per_core(self) -> float:
+        """Returns the events per second of CPU, with all start-up."""
+        return self.events / self.cpu
+
+
+def main(home: Path, events: int) -> Report | None:
+    """Replays each query once. Returns None if the rows of a query differ from DuckDB's rows."""
+    with local_pipeline(auction_site) as local:
+        returned = local.outputs
+    found: dict[str, QueryReplay] = {}
+    with ground(home) as here:
+        ids, end = _ensure_log(here, events)
+        wanted = _wanted(here, ids, end)
+        for query in ANSWERS:
+            replay = _replay(here, query, returned, ids, end, wanted[query])
+            if replay is None:
+                return None
+            found[query] = replay
+    return report(found, events)
+
+
+def needed(query: str, tables: Mapping[str, TableBirth]) -> frozenset[str]:
+    """Returns the names of a query's table and of all tables and views that the query reads.
+
+    `tables` maps each name to the table or maintained view of that name.
+    """
+    return frozenset({query}).union(*(needed(name, tables) for name in tables[query].reads))
+
+
+def _ensure_log(here: Ground, events: int) -> tuple[Mapping[str, str], Offsets]:
+    """Creates the topics with this many events, unless they are complete already.
+
+    Returns the id of each topic by name, and the ends of the partitions.
+    """
+    note, log = here.home / "inputs" / "nexmark.json", here.log
+    if note.exists():
+        ids, end = _topics_now(log)
+        noted = {"events": events, "ids": ids, "end": end.plain()}
+        if json.loads(note.read_text(encoding="utf-8")) == noted:
+            return ids, end
+    say(f"making {events:,} events of Nexmark: once, for all runs of this size")
+    made: dict[str, list[ProducedRecord]] = {topic: [] for topic in TOPICS}
+    for each in auction_events(events):
+        record = ProducedRecord(
+            each.value,
+            key=each.key,
+            timestamp_ms=each.sent_ms,
+            partition=int(each.key) % PARTITIONS[each.topic],
+        )
+        made[each.topic].append(record)
+    declared = {topic.name: topic for topic in auction_site.topics}
+    for topic, records in made.items():
+        log.delete(topic)
+        log.create(declared[topic])
+        log.produce(records, topic)
+    ids, end = _topics_now(log)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"events": events, "ids": ids, "end": end.plain()}))
+    return ids, end
+
+
+def _topics_now(log: Log) -> tuple[Mapping[str, str], Offsets]:
+    """Returns the id of each existing topic by name, and the ends of their partitions."""
+    ids = {topic: facts.id for topic in TOPICS if (facts := log.facts(topic)) is not None}
+    return ids, log.end(ids)
+
+
+def _wanted(here: Ground, ids: Mapping[str, str], end: Offsets) -> Mapping[str, Path]:
+    """Returns a Parquet file with DuckDB's rows for each query, computed from the log's bytes."""
+    folder = here.home / "inputs" / f"nexmark.{ids[BID]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for topic in TOPICS:
+        if not (raw := folder / f"{topic}.parquet").exists():
+            consume(here.log.bootstrap_servers, topic, end, raw)
+    wanted = {query: folder / f"wanted-{query}.parquet" for query in ANSWERS}
+    if all(file.exists() for file in wanted.values()):
+        return wanted
+    say("DuckDB computes the expected rows")
+    records = " union all ".join(
+        f"select '{topic}' as topic, partition as part, \"offset\" as place, logged, value "
+        f"from '{folder / topic}.parquet'"
+        for topic in TOPICS
+    )
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(f"set memory_limit = '8GB'; set temp_directory = '{folder / 'spill'}'")
+        connection.execute(f"create view log as {records}")
+        load_events(connection)
+        for query, file in wanted.items():
+            written = file.with_suffix(".new")
+            connection.execute(f"copy ({ANSWERS[query]}) to '{written}' (format parquet)")
+            written.replace(file)
+    return wanted
+
+
+def _replay(
+    here: Ground,
+    query: str,
+    returned: Mapping[str, Mapping[str, Type]],
+    ids: Mapping[str, str],
+    end: Offsets,
+    wanted: Path,
+) -> QueryReplay | None:
+    whole = {birth.name: birth for birth in build_tables(auction_site, returned)}
+    kept = needed(query, whole)
+    folder = here.home / "run" / f"nexmark-{query}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    code = code_of_query(kept)
+    pipeline = declare(folder, code, "")
+    tables = build_tables(
+        pipeline, {table.name: returned[table.name] for table in pipeline.function_tables}
+    )
+    store = begin_build(folder, code, pipeline, tables, ids)
+    read = Offsets.parse({topic.name: end.plain()[topic.name] for topic in pipeline.topics})
+    for topic in pipeline.topics:
+        warm_page_cache(topic_files(here.home, topic.name))
+    took = take(fold_command(folder, here.log.bootstrap_servers, read), folder, _SECONDS)
+    if took.timed_out or took.code != 0:
+        raise KappaError(
+            f"the replay of {query} ended with {took.code}: {last_line(folder)}",
+            hint=f"see {folder / 'output.log'}",
+        )
+    with duckdb.connect(":memory:") as connection:
+        renew_access(connection)
+        connection.execute("set TimeZone = 'UTC'")
+        rows = f"({served_rows(folder, read)[query]})"
+        wrong = difference(connection, query, rows, wanted)
+        (count,) = connection.execute(f"select count(*) from '{wanted}'").fetchone() or (0,)
+    if wrong is not None:
+        say(f"no figure: the rows of {query} are not the oracle's: {wrong}")
+        return None
+    stored = sum(
+        file.stat().st_size
+        for file in store.path(folder_of_build(BUILD)).rglob("*")
+        if file.is_file()
+    )
+    output = (folder / "output.log").read_text(errors="replace")
+    events = sum(partition_end for _, _, partition_end in read.items())
+    replay = QueryReplay(events, took.wall, took.cpu, count, stored, warm_in(output))
+    say(f"{query}: {took.wall:.1f} s, {replay.per_core:,.0f} events/s of a core, equal")
+    shutil.rmtree(folder)
+    return replay
+
+
+def code_of_query(kept: Collection[str]) -> Mapping[str, bytes]:
+    """Returns the files of a project whose pipeline has only the tables and views `kept`."""
+    returned = any(table.name in kept for table in auction_site.function_tables)
+    latest = {
+        table.latest.name
+        for table in auction_site.tables
+        if table.latest is not None and table.name in kept
+    }
+    one_query = _ONE_QUERY.format(
+        kept=sorted(kept),
+        read=sorted({*latest, *([BID] if returned else [])}),
+        parameters=BID if returned else "",
+        returned=_RETURNED if returned else "{}",
+    )
+    return {
+        "pipelines/auction_site.py": (NEXMARK / "auction_site.py").read_bytes(),
+        "pipelines/side_input.csv": (NEXMARK / "side_input.csv").read_bytes(),
+        "pipelines/bench.py": one_query.encode(),
+    }
+
+
+def report(found: Mapping[str, QueryReplay], events: int) -> Report:
+    """Returns the report of the replays, by query, of a log with this many events."""
+    rows = (
+        (
+            query,
+            f"{each.events:,}",
+            f"{each.rows:,}",
+            f"{each.wall:.1f}",
+            "" if each.warm is None else f"{each.warm.rate:,.0f}",
+            f"{each.cpu / each.events * 1e6:.1f}",
+            f"{each.per_core:,.0f}",
+            f"{_TARGETS[query]:,}" if query in _TARGETS else "",
+            f"{each.stored / each.events:.0f}",
+        )
+        for query, each in found.items()
+    )
+    head = (
+        *("query", "events", "rows", "seconds", "events/s, warm", "CPU us/event"),
+        *("events/s of a core", "target", "bytes stored/event"),
+    )
+    told = ", ".join(f"{query} {found[query].per_core:,.0f}" for query in _TARGETS)
+    return Report(
+        f"bench nexmark, {events:,} events: events/s of a core: {told}",
+        found,
+        f"{table(head, rows)}\n\nOne replay of each query, from a log of {events:,} events.",
+    )
