@@ -146,6 +146,10 @@ def test_the_probe_writes_what_its_answers_have_folded(tmp_path: Path) -> None:
         "projection",
         "windows",
         "latest",
+        "short",
+        "loop",
+        "nexmark",
+        "rate",
     ],
 )
 def test_the_document_has_a_place_for_each_cell(cell: str) -> None:
