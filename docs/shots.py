@@ -46,6 +46,7 @@ from kappa.serving.outlets.alerts.outbox import (  # noqa: E402
     put_dead_letter,
     put_outbox,
 )
+from kappa.serving.query.render import cell_text  # noqa: E402
 from kappa.state.journal.events import (  # noqa: E402
     CaughtUp,
     Check,
@@ -310,11 +311,16 @@ class Shop(World):
         """Verifies a build as of some seconds `ago`, compared with the build that served."""
         at = self.log.reached(ago)
         found = self.log.hits(_FOLDS[build][0], at)
-        wrong = sum(not page.startswith("/") for page, _ in found)
-        rows, conditions = len(found), self.hits.checks
+        failing = sorted(each for each in found if not each[0].startswith("/"))
+        samples = [(page, cell_text(minute), str(found[page, minute])) for page, minute in failing]
+        wrong, rows, conditions = len(failing), len(found), self.hits.checks
         checks = (
             Check("page_hits", conditions[0], rows, 0),
-            Check("page_hits", conditions[1], rows, wrong),
+            Check(
+                *("page_hits", conditions[1], rows, wrong),
+                columns=("page", "minute", "hits") if failing else (),
+                samples=tuple(samples[:5]),
+            ),
         )
         reason = f"{wrong} of {rows} rows of table page_hits do not satisfy: {conditions[1]}"
         differences, counts = tuple[Difference, ...](), tuple[OutcomeCount, ...]()

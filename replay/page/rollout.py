@@ -128,6 +128,11 @@ class RolloutView:
     newer: Rollout | None
 
     @property
+    def sampled_checks(self) -> tuple[Check, ...]:
+        """Returns the failed checks of which the verification kept some failing rows."""
+        return tuple(each for each in self.checks if each.samples)
+
+    @property
     def failed_in(self) -> str:
         """Returns the stage in which the rollout ended without serving, or ""."""
         return next((each.name for each in self.stages if each.standing == "ended"), "")

@@ -27,7 +27,9 @@ class JournalEvent(Struct, frozen=True, tag_field="kind"):
 class Check(Struct, frozen=True):
     """A declared check and its result. `failing` is the number of rows that do not pass.
 
-    `failing` is None if the check could not be run; then `error` contains the reason.
+    `failing` is None if the check could not be run; then `error` contains the reason. `samples`
+    contains a few of the failing rows, because the tables of a failed candidate are deleted. Each
+    row has the texts of its values in `columns`; long texts are cut, and a null is None.
     """
 
     table: str
@@ -35,6 +37,8 @@ class Check(Struct, frozen=True):
     rows: int
     failing: int | None
     error: str = ""
+    columns: tuple[str, ...] = ()
+    samples: tuple[tuple[str | None, ...], ...] = ()
 
     @property
     def passed(self) -> bool:

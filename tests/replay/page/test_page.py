@@ -935,7 +935,10 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)))
     rollout = max(record.number for record in world.journal.after(0))
     verdict = world.verified(rollout, "web-1")
-    failing = structs.replace(verdict.checks[1], failing=3)
+    samples = ((EVIL, None), *((f"/{n}", f"{n}") for n in (1, 2, 3, 4)))
+    failing = structs.replace(
+        verdict.checks[1], failing=7, columns=("page", "hits"), samples=samples
+    )
     world.append(
         CaughtUp(rollout, Offsets()),
         structs.replace(
@@ -952,7 +955,9 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     assert failed.text.count("not reached") == 3
     checks = failed.text[failed.text.index("Check Table Condition") :]
     assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
-    assert "3 7 %" in checks
+    assert "7 16 %" in checks
+    kept = checks[checks.index("Failing rows of page_hits 5 of 7 page hits") :]
+    assert kept.index(f"{EVIL} null /1 1") < kept.index("Compared with build web-1")
     assert "Start the same code again, as a new build: kappa retry web" in failed.text
     assert "kappa retry web" not in later.text
     assert "Rollout 3 of the pipeline is newer Replaying" in later.text
