@@ -133,6 +133,19 @@ class RolloutView:
         return tuple(each for each in self.checks if each.samples)
 
     @property
+    def job_failed(self) -> bool:
+        """Returns True if the build's job does not run well, or if it may have ended the rollout.
+
+        A rollout whose verification did not pass has failed for another reason.
+        """
+        if self.build is not None and (self.build.stopped is not None or self.build.trouble):
+            return True
+        verified = self.rollout.verified
+        return self.rollout.phase is Phase.FAILED and (
+            verified is None or verified.verdict == "passed"
+        )
+
+    @property
     def failed_in(self) -> str:
         """Returns the stage in which the rollout ended without serving, or ""."""
         return next((each.name for each in self.stages if each.standing == "ended"), "")

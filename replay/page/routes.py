@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -96,8 +96,10 @@ from kappa.replay.status.graph import (
 )
 from kappa.replay.status.logs import (
     OWN_LOGS,
+    LogEnd,
     LogLevel,
     log_columns,
+    log_end,
     log_file,
     log_files,
     log_part,
@@ -153,6 +155,8 @@ ROUTERS = (router, static_router, login.router)
 _MOMENTS = 100
 _REJECTS = 50
 _ALERTS = 50
+# The jobs that do not run, of which the overview tells why.
+_STOPPED = 5
 _LETTERS = 20
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
@@ -220,6 +224,7 @@ def render_page(
 
     html = page_html(
         name,
+        log_lines=_shown_lines,
         place=place_of(request),
         now=now,
         counts=_open_counts(request, desk),
@@ -267,13 +272,19 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         desk.open_rejects(status),
         supervised=desk.here.running is not None,
     )
+    stopped = stopped_builds(found)
     return render_page(
         request,
         "overview",
         state,
         now,
         cards=found,
-        stopped=stopped_builds(found),
+        stopped=stopped,
+        log_ends={
+            each.build.build: _log_end_of(request, state, each.build.build)
+            for each in stopped[:_STOPPED]
+        },
+        most_stopped=_STOPPED,
         failed=failed_rollouts(state, now),
         window=WINDOW.total_seconds(),
         pipelines=pipeline_list(found, search.strip(), sort),
@@ -307,6 +318,7 @@ def show_rollout(request: Request, number: int) -> Response:
         now,
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
+        log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
         sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         soak_seconds=desk.here.settings.rollout.soak_seconds,
         kept=next(
@@ -436,7 +448,7 @@ def show_log(request: Request, name: str) -> Response:
         own=[each for each in there if each in OWN_LOGS],
         builds={each: _role_of(state, each) for each in sorted(there) if each not in OWN_LOGS},
         part=part,
-        lines=[(of, *log_columns(line[:_LINE_CHARACTERS])) for of, line in part.lines],
+        lines=_shown_lines(part.lines),
         total=sum(part.counts.values()),
         wrong=part.counts.get("error", 0),
         slow=part.counts.get("warning", 0),
@@ -474,6 +486,24 @@ def _log_path(request: Request, name: str) -> Path:
         return log_file(here.store, here.state(), name)
     except UsageError as error:
         raise HttpError(404, error.message, hint=error.hint) from None
+
+
+def _shown_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str, str, str]]:
+    """Returns log lines as the level, the time, the level's word and the text. Texts are cut."""
+    return [(level, *log_columns(line[:_LINE_CHARACTERS])) for level, line in lines]
+
+
+def _log_end_of(request: Request, state: State, build: str) -> LogEnd | None:
+    """Returns the end of the log of a build's job.
+
+    Returns None if the client may not read logs, or if there is no log on this host.
+    """
+    if not may(asker(request), Act.INSPECT):
+        return None
+    try:
+        return log_end(log_file(desk_of(request).here.store, state, build))
+    except (UsageError, OSError):
+        return None
 
 
 def _role_of(state: State, build: str) -> str:
