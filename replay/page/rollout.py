@@ -186,9 +186,6 @@ def rollout_view(
         *state.idle.values(),
         *(each.build for each in state.active_rollouts),
     }
-    newest = next(
-        (each for each in reversed(state.rollouts) if each.pipeline == rollout.pipeline), None
-    )
     return RolloutView(
         rollout,
         tuple(_timed_stages(_stages_of(rollout), rollout, records)),
@@ -209,7 +206,7 @@ def rollout_view(
         and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
         state.serving.get(rollout.pipeline),
         _retry_command(state, rollout),
-        newest if newest is not None and newest.id != rollout.id else None,
+        state.newer_rollout(rollout),
     )
 
 

@@ -53,6 +53,7 @@ from kappa.replay.page.overview import (
     pipeline_list,
     rollout_health,
     stopped_builds,
+    superseded_failures,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
@@ -155,8 +156,9 @@ ROUTERS = (router, static_router, login.router)
 _MOMENTS = 100
 _REJECTS = 50
 _ALERTS = 50
-# The jobs that do not run, of which the overview tells why.
+# The jobs that do not run, and the superseded failures, that the overview names.
 _STOPPED = 5
+_SUPERSEDED = 10
 _LETTERS = 20
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
@@ -286,6 +288,8 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         },
         most_stopped=_STOPPED,
         failed=failed_rollouts(state, now),
+        superseded=superseded_failures(state, now),
+        most_superseded=_SUPERSEDED,
         window=WINDOW.total_seconds(),
         pipelines=pipeline_list(found, search.strip(), sort),
         status=status,

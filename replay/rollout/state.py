@@ -175,6 +175,16 @@ class State:
             None,
         )
 
+    def newer_rollout(self, rollout: Rollout) -> Rollout | None:
+        """Returns the newest rollout of the same pipeline, or None if it is `rollout` itself.
+
+        A failed rollout with a newer rollout is superseded: nobody needs to act on the failure.
+        """
+        newest = next(
+            (each for each in reversed(self.rollouts) if each.pipeline == rollout.pipeline), rollout
+        )
+        return None if newest.id == rollout.id else newest
+
     def served_before(self, pipeline: str) -> str | None:
         """Returns the last build that served a pipeline before the present one, or None.
 

@@ -322,7 +322,10 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
     assert "/logs/web-2" in {each["href"] for each in page.all("a")}
     # Rollout 3 of web failed too, and rollout 5 came after.
     assert page.text.count(" failed ") == 2
+    folded = page.text[page.text.index("1 superseded failure Rollout 3 of web, begun") :]
+    assert "rollout 5 is newer Waits for a yes" in folded
     assert "of shop failed" not in later.text
+    assert later.text.index("On the way") < later.text.index("2 superseded failures Rollout 6 of")
 
 
 def test_the_navigation_counts_what_is_open(world: World) -> None:
@@ -960,6 +963,8 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     assert kept.index(f"{EVIL} null /1 1") < kept.index("Compared with build web-1")
     assert "Start the same code again, as a new build: kappa retry web" in failed.text
     assert "kappa retry web" not in later.text
+    assert "kappa deploy web" in failed.text
+    assert "kappa deploy web" not in later.text
     assert "Rollout 3 of the pipeline is newer Replaying" in later.text
 
 

@@ -335,17 +335,18 @@ def test_a_notice_is_open_while_it_holds(world: World) -> None:
     world.append(Staged("web", "web-f", "version", ("new",)))
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "no", ""))
+    assert seen()["rollout_failed"] == "Critical"
     world.build("web-2")
     world.waits("web-2", "web-1")
     put_stopped(store, "web-1", Broken("broken"))
     put_drifts(store, "web-1", [Drift(DriftKind.FIELD, "visits", "f", "drift", "", "", "")])
     assert list(seen().items()) == [
-        ("rollout_failed", "Critical"),
         ("build_stopped", "Critical"),
         ("proof_differs", "Critical"),
         ("drift", "Warning"),
         ("rollout_waits", "Warning"),
         ("disk_full", "Resolved"),
+        ("rollout_failed", "Resolved"),
     ]
 
     # The build before stays stopped, and an undo would need it.
