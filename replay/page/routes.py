@@ -99,6 +99,7 @@ from kappa.replay.status.logs import (
     OWN_LOGS,
     LogEnd,
     LogLevel,
+    build_logs,
     log_columns,
     log_end,
     log_file,
@@ -435,7 +436,6 @@ def show_log(request: Request, name: str) -> Response:
         most_lines=_LINES,
         most_bytes=_LOG_BYTES,
     )
-    there = log_files(here.store, state)
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
@@ -449,8 +449,9 @@ def show_log(request: Request, name: str) -> Response:
         state,
         now,
         shown=name,
-        own=[each for each in there if each in OWN_LOGS],
-        builds={each: _role_of(state, each) for each in sorted(there) if each not in OWN_LOGS},
+        source=path.stem,
+        own=[each for each in log_files(here.store, state) if each in OWN_LOGS],
+        builds=build_logs(here.store, state),
         part=part,
         lines=_shown_lines(part.lines),
         total=sum(part.counts.values()),
@@ -508,11 +509,6 @@ def _log_end_of(request: Request, state: State, build: str) -> LogEnd | None:
         return log_end(log_file(desk_of(request).here.store, state, build))
     except (UsageError, OSError):
         return None
-
-
-def _role_of(state: State, build: str) -> str:
-    """Returns the pipeline and the role of a build, such as `web, live`."""
-    return f"{state.pipelines.get(build, '')}, {state.roles.get(build, 'candidate')}"
 
 
 @router.get("/history")

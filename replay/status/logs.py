@@ -14,11 +14,15 @@ from typing import BinaryIO
 
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.log_lines import error_in, named_level
+from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
 
 OWN_LOGS = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
+# The roles of builds that are needed, in the order of their logs.
+_ROLES = ("live", "candidate", "idle")
+_ENDED_ROLES = {Phase.FAILED: "failed", Phase.ABANDONED: "abandoned"}
 _BLOCK = 65_536
 # No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
@@ -72,6 +76,50 @@ def log_files(store: Store, state: State) -> dict[str, Path]:
     builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
     found = {name: _log_of(store, name) for name in (*OWN_LOGS, *builds)}
     return {name: path for name, path in found.items() if path.exists()}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildLog:
+    """The log of a build's job.
+
+    `role` is live, candidate or idle. For a build that is no longer needed, it is failed or
+    abandoned if the build never served, otherwise earlier. `rollout` is the number of the build's
+    last rollout.
+    """
+
+    build: str
+    pipeline: str
+    role: str
+    rollout: int
+
+
+def build_logs(store: Store, state: State) -> tuple[BuildLog, ...]:
+    """Lists the existing logs of builds, sorted by pipeline.
+
+    The log of the serving build comes first, then those of the candidate, of the idle build, and
+    of earlier builds, the newest first. An overlay has no log.
+    """
+    written = {path.stem for path in Path(store.local.path("logs")).glob("*.log")}
+    roles: dict[str, str] = {}
+    for build, role in state.roles.items():
+        folding = state.folded_by(build)
+        roles[folding] = min(roles.get(folding, role), role, key=_ROLES.index)
+    last = {rollout.build: rollout for rollout in state.rollouts}
+    found = [
+        BuildLog(
+            build,
+            state.pipelines[build],
+            roles.get(build) or _ENDED_ROLES.get(last[build].phase, "earlier"),
+            last[build].number,
+        )
+        for build in reversed([*state.versions])
+        if build in written
+    ]
+    return tuple(sorted(found, key=lambda each: (each.pipeline, _rank_of(each.role))))
+
+
+def _rank_of(role: str) -> int:
+    return _ROLES.index(role) if role in _ROLES else len(_ROLES)
 
 
 def _log_of(store: Store, name: str) -> Path:

@@ -22,7 +22,14 @@ from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import Health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
-from kappa.replay.status.logs import LogLevel, log_columns, log_end, log_part, place_at
+from kappa.replay.status.logs import (
+    LogLevel,
+    build_logs,
+    log_columns,
+    log_end,
+    log_part,
+    place_at,
+)
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.topics.details import retention_text
 from kappa.serving.access.accounts import Accounts
@@ -448,6 +455,45 @@ def test_a_huge_log_is_read_in_part(tmp_path: Path) -> None:
     assert 0 <= place_at(path, BEGUN) <= path.stat().st_size
 
 
+def test_the_logs_of_all_builds_are_listed(world: World) -> None:
+    """The serving build comes first, then the candidate, the idle build, and earlier builds."""
+    candidate = world.lives()
+    world.append(Staged("shop", "shop-1", "version", ("new",)))
+    for build in ("web-1", "web-2", "web-3", "web-f", "web-a", "shop-1", "unknown"):
+        write_log(world, build, f"12:00 INFO kappa: {build} begins")
+    with serving(world) as server:
+        page, failed, one = (got(server, f"/logs/{name}") for name in ("web", "web-f", candidate))
+
+    assert [each.build for each in build_logs(world.store, world.here.state())] == [
+        *("shop-1", "web-2", "web-3", "web-1", "web-a", "web-f")
+    ]
+    listed = "web-2 live web-3 candidate web-1 idle web-a abandoned web-f failed"
+    assert f"shop shop-1 candidate web {listed}" in page.text
+    for shown, build in ((page, "web-3"), (failed, "web-f"), (one, "web-3")):
+        current = [each["href"] for each in shown.all("a") if each.get("aria-current") == "page"]
+        assert current == ["/logs", f"/logs/{build}"]
+        assert f"{build} begins" in shown.text
+
+
+def test_of_many_logs_some_are_folded(world: World) -> None:
+    """The log on the page stays in sight; each build is listed once beside it."""
+    for number in range(5):
+        world.goes_live(world.build(f"p-{number}", pipeline=f"p{number}"), number + 1)
+        write_log(world, f"p-{number}", "12:00 INFO kappa: begins")
+    for number in range(9):
+        world.append(Staged("p0", f"old-{number}", "version", ("new",)))
+        begun = max(record.number for record in world.journal.after(0))
+        world.append(Failed(begun, "no", ""))
+        write_log(world, f"old-{number}", "12:00 INFO kappa: begins")
+    with serving(world) as server:
+        page, other = got(server, "/logs/old-1"), got(server, "/logs/p-1")
+
+    near = "old-8 failed old-7 failed old-6 failed old-5 failed old-4 failed old-1 failed"
+    assert f"p0 p-0 live {near} 4 earlier builds old-3 failed" in page.text
+    assert "4 other pipelines p1 p-1 live p2" in page.text
+    assert "p1 p-1 live 4 other pipelines p0 p-0 live old-8" in other.text
+
+
 TRACE = (
     "Traceback (most recent call last):",
     '  File "pipelines/web.py", line 3, in web',
@@ -581,7 +627,8 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
 
     assert "500 lines of the last 900" in page.text
     assert "Errors 100" in page.text
-    assert "web-1 web, live" in page.text
+    assert "web web-1 live" in page.text
+    assert "Pipeline web , live build · Rollout 1" in page.text
     assert "line 399 " in f"{before.text} "
     assert [is_live(each) for each in (page, still, before)] == [True, False, False]
     assert "is not a time" in wrong.text
