@@ -25,7 +25,7 @@ class State:
     created generations. `versions` and `pipelines` map every build that was ever staged to its
     version and its pipeline. `overlays` maps every overlay to the build whose tables the overlay
     serves. `proofs` are the Proved records, passed or not. The keys of `paused` and `retirements`
-    are pipelines. `service` contains the records of pauses, resumptions and retirements.
+    are pipelines. `service` contains the records of pauses, resumptions, retirements and redrives.
     """
 
     last: int = 0

@@ -375,6 +375,17 @@ class Resumed(JournalEvent, frozen=True, tag="resumed"):
     pipeline: str
 
 
+class RedriveAsked(JournalEvent, frozen=True, tag="redrive_asked"):
+    """A request to produce corrected rejects of a pipeline again. It changes no build.
+
+    `records` maps each topic to the number of records. The record is appended before the records
+    are produced.
+    """
+
+    pipeline: str
+    records: Mapping[str, int]
+
+
 Event = (
     Staged
     | SwitchAsked
@@ -392,6 +403,7 @@ Event = (
     | PipelineRetired
     | Paused
     | Resumed
+    | RedriveAsked
 )
 # The records that make a generation: each has the generation's whole serving map.
 GenerationMade = Served | PipelineRetired

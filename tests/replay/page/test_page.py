@@ -39,6 +39,7 @@ from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import as_text, pretty_json, topic_view
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.operator_requests import ask_redrive
 from kappa.replay.rollout.verify import diff
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_cache import SharedLooks
@@ -74,6 +75,7 @@ from kappa.state.journal.events import (
     Staged,
     Verified,
 )
+from kappa.state.journal.journal import acting_as
 from kappa.state.journal.projections import Pause
 from kappa.state.kept_frontiers import read_kept_frontier
 from kappa.state.lease import Lease, Pin
@@ -1062,6 +1064,31 @@ def test_timeline_has_retirements_and_pauses() -> None:
     assert (newest.generation, newest.now) == (2, True)
     assert "pipeline flights was retired: flights_table left" in newest.detail
     assert before.detail == "pipeline flights was paused"
+
+
+def test_a_redrive_is_in_every_history(world: World) -> None:
+    """It names whoever asked, the records and the pipeline. A kind of entries selects redrives."""
+    world.build("web-1")
+    world.goes_live("web-1", 1)
+    with acting_as("token <b>"):
+        ask_redrive(world.store, {"web": {"visits": 2, "clicks": 1}})
+    with serving(world) as server:
+        whole, only = got(server, "/history"), got(server, "/history?kind=redrives")
+        other = got(server, "/history?kind=pauses")
+        rows = server.ask("GET", "/api/v1/history").document
+
+    told = "token <b> Redrive of 2 records of topic visits, 1 record of topic clicks for pipeline"
+    assert f"{told} web" in whole.text
+    assert told in only.text
+    assert "Generation 1" not in only.text
+    assert told not in other.text
+    assert {name: rows[-1][name] for name in ("by", "pipeline", "what", "state", "why")} == {
+        "by": "token <b>",
+        "pipeline": "web",
+        "what": "redrive",
+        "state": "asked",
+        "why": "2 records of topic visits, 1 record of topic clicks",
+    }
 
 
 def test_pages_show_pauses_retirements_and_ways_back(world: World) -> None:
