@@ -46,6 +46,7 @@ from kappa.serving.outlets.alerts.outbox import (  # noqa: E402
     put_dead_letter,
     put_outbox,
 )
+from kappa.serving.query.render import cell_text  # noqa: E402
 from kappa.state.journal.events import (  # noqa: E402
     CaughtUp,
     Check,
@@ -310,11 +311,16 @@ class Shop(World):
         """Verifies a build as of some seconds `ago`, compared with the build that served."""
         at = self.log.reached(ago)
         found = self.log.hits(_FOLDS[build][0], at)
-        wrong = sum(not page.startswith("/") for page, _ in found)
-        rows, conditions = len(found), self.hits.checks
+        failing = sorted(each for each in found if not each[0].startswith("/"))
+        samples = [(page, cell_text(minute), str(found[page, minute])) for page, minute in failing]
+        wrong, rows, conditions = len(failing), len(found), self.hits.checks
         checks = (
             Check("page_hits", conditions[0], rows, 0),
-            Check("page_hits", conditions[1], rows, wrong),
+            Check(
+                *("page_hits", conditions[1], rows, wrong),
+                columns=("page", "minute", "hits") if failing else (),
+                samples=tuple(samples[:5]),
+            ),
         )
         reason = f"{wrong} of {rows} rows of table page_hits do not satisfy: {conditions[1]}"
         differences, counts = tuple[Difference, ...](), tuple[OutcomeCount, ...]()
@@ -459,20 +465,56 @@ def shop(folder: Path) -> World:
         "kappa promote web, or kappa abandon web",
     )
     world.tells("rollout_waits", waits, act, "web-3", 5, 80)
-    log = world.store.local.path("logs/web-3.log")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("".join(f"{line}\n" for line in _log_lines(world)))
-    os.utime(log, times=(world.now.timestamp() - 80,) * 2)
+    write_log(world, "web-3", _log_lines(world), ago=80)
+    for build, ago in (("web-1", 5462), ("web-2", 1862), ("web-f", 1500)):
+        count = sum(each for _, _, each in world.log.reached(ago - 48).items())
+        caught_up = _line(world, ago - 46, "INFO", f"slice 1: {count:,} offsets in 41.8 s")
+        write_log(world, build, (_begun_line(world, build, ago - 3), caught_up), ago=ago - 46)
+    starts = (898, 870, 830)
+    lines = (line for ago in starts for line in (_begun_line(world, "web-a", ago), *_TRACE))
+    write_log(world, "web-a", lines, ago=starts[-1] - 8)
     world.declares_board("pages", BOARD)
     world.be_up()
     return world
 
 
+# How a job tells that the function reads a field of a text.
+_TRACE = (
+    "Traceback (most recent call last):",
+    '  File "/home/ada/shop/pipelines/web.py", line 4, in web',
+    '    return {"page_hits": visits.select("page.path", visits.minute())',
+    (
+        "pyspark.errors.exceptions.captured.AnalysisException: [INVALID_EXTRACT_BASE_FIELD_TYPE]"
+        ' Can\'t extract a value from "page". Need a complex type but got "STRING".'
+    ),
+)
+
+
+def write_log(world: World, build: str, lines: Iterable[str], *, ago: float) -> None:
+    """Writes the log of a build's job, whose last line is some seconds old."""
+    log = world.store.local.path(f"logs/{build}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(log, times=(world.now.timestamp() - ago,) * 2)
+
+
+def _line(world: World, ago: float, level: str, text: str) -> str:
+    """Returns a log line of some seconds ago."""
+    at = (world.now - timedelta(seconds=ago)).isoformat(timespec="milliseconds")
+    return f"{at.replace('+00:00', 'Z')} {level} kappa: {text}"
+
+
+def _begun_line(world: World, build: str, ago: float) -> str:
+    return _line(
+        world, ago, "INFO", f"build {build} of pipeline web begins at visits:0=0 visits:1=0"
+    )
+
+
 def _log_lines(world: Shop) -> Iterator[str]:
     """Yields the lines in the log of the candidate's job."""
     count = sum(each for _, _, each in world.log.reached(92).items())
+    yield _begun_line(world, "web-3", 139.2)
     for ago, level, text in (
-        (139.2, "INFO", "build web-3 of pipeline web begins at visits:0=0 visits:1=0"),
         (131.8, "INFO", "slice 1: 1,000 offsets in 5.1 s"),
         (124.9, "WARN", "slice 2 took 6.9 s, of which the commit of page_hits took 4.1 s"),
         (124.9, "INFO", f"slice 2: {count - 1000} offsets in 6.9 s"),
@@ -480,8 +522,7 @@ def _log_lines(world: Shop) -> Iterator[str]:
         (92.3, "INFO", "build web-3 is aligned with build web-2"),
         (80.1, "INFO", "2 checks passed"),
     ):
-        at = (world.now - timedelta(seconds=ago)).isoformat(timespec="milliseconds")
-        yield f"{at.replace('+00:00', 'Z')} {level} kappa: {text}"
+        yield _line(world, ago, level, text)
 
 
 def many(folder: Path) -> World:

@@ -180,7 +180,7 @@ def make_server(desk: AgentDesk, identity: Identity | None) -> MCPServer[Any]:
     def history(
         context: Context[Any, Any], pipeline: str | None = None, limit: int = 10
     ) -> dict[str, Any]:
-        """List the newest rollouts with their receipts, proofs, retirements and pauses."""
+        """List the newest rollouts with receipts, proofs, retirements, pauses and redrives."""
         return desk.history(caller(context), pipeline, limit)
 
     def rejects(

@@ -221,7 +221,7 @@ class AgentDesk:
     def history(
         self, caller: AgentCaller, pipeline: str | None = None, limit: int = 10
     ) -> dict[str, Any]:
-        """Returns the newest rollouts, proofs, retirements and pauses."""
+        """Returns the newest rollouts, proofs, retirements, pauses and redrives."""
         ensure_may(caller.identity, Act.LOOK)
         found = self.project.history(pipeline, limit=max(1, min(limit, 100)))
         return {"history": json_value(found.rows)}

@@ -69,7 +69,7 @@ def history(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """List all rollouts with their receipts, all proofs, retirements and pauses.
+    """List all rollouts with their receipts, all proofs, retirements, pauses and redrives.
 
     Each line names the person, the time, the build, the reason and the outcome. The newest is last.
     """

@@ -171,6 +171,7 @@ def redrive_rejects(
     Each record is folded once, instead of the original that its header names.
     """
     from kappa.base.units import count_of
+    from kappa.replay.rollout.operator_requests import ask_redrive
     from kappa.serving.query.redrive import plan_lines, produce_redrive
     from kappa.state.root import ensure_no_copy
 
@@ -188,6 +189,7 @@ def redrive_rejects(
             what="records would be produced",
             undone="nothing was produced",
         )
+    ask_redrive(here.store, planned.pipelines)
     sent = produce_redrive(here.store, planned, here.log(), lease_seconds=here.lease_seconds)
     count = sum(each.count for each in sent.values())
     say(

@@ -550,7 +550,7 @@ class Project:
         return Report(status_listing(seen, now), document, heading)
 
     def history(self, pipeline: str | None = None, *, limit: int | None = None) -> Report:
-        """Lists rollouts with their receipts, proofs, retirements and pauses, oldest first.
+        """Lists rollouts with receipts, proofs, retirements, pauses and redrives, oldest first.
 
         With `pipeline`, only the entries of this pipeline are listed. With `limit`, only this
         number of the newest entries is listed.

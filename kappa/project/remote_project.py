@@ -155,7 +155,7 @@ class RemoteProject:
         return dict(await self._read("/builds"))
 
     async def history(self) -> list[dict[str, Any]]:
-        """Lists rollouts, proofs, retirements and pauses, oldest first."""
+        """Lists rollouts, proofs, retirements, pauses and redrives, oldest first."""
         return list(await self._read("/history"))
 
     async def rejects(

@@ -77,9 +77,7 @@ def _is_open(notice: ShownNotice, status: Status, state: State) -> bool:
     match notice.kind:
         case "rollout_failed":
             return not any(
-                each.pipeline == notice.pipeline
-                and each.number > (notice.rollout or 0)
-                and state.served_in(each.id) is not None
+                each.number == notice.rollout and state.newer_rollout(each) is not None
                 for each in state.rollouts
             )
         case "rollout_waits":

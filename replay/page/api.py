@@ -29,6 +29,7 @@ from kappa.replay.rollout.history import (
     rollout_entries,
     service_records,
 )
+from kappa.replay.rollout.operator_requests import ask_redrive
 from kappa.replay.rollout.rollout_numbers import part_named, rollout_of_number
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
@@ -111,7 +112,7 @@ def rollout(request: Request, number: int) -> Response:
 @router.get(f"{API}/history", tags=["platform"], responses=json_answer(ROWS))
 @needs(Act.LOOK)
 def history(request: Request) -> Response:
-    """Lists rollouts, proofs, retirements and pauses, as `kappa history -o json` does."""
+    """Lists rollouts, proofs, retirements, pauses and redrives, as `kappa history -o json` does."""
     state = desk_of(request).here.state()
     return _json_response(
         history_listing(
@@ -222,6 +223,7 @@ def redrive_rejects(
         planned = plan_lines(here.store, lines, lambda: log, lease_seconds=here.lease_seconds)
         count = sum(map(len, planned.records.values()))
         if not wanted.dry_run:
+            ask_redrive(here.store, planned.pipelines)
             sent = produce_redrive(here.store, planned, log, lease_seconds=here.lease_seconds)
             count = sum(each.count for each in sent.values())
         return {

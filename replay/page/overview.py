@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -191,12 +191,25 @@ def impact_text(differences: Sequence[Difference]) -> str:
 def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
     """Lists failed rollouts that began within the last day, newest first. Pure.
 
-    A failed rollout is left out if a later rollout of the same pipeline exists.
+    Superseded rollouts are left out.
     """
-    last = {each.pipeline: each for each in state.rollouts}
-    found = sorted(last.values(), key=lambda each: -each.id)
-    return tuple(
-        each for each in found if each.phase is Phase.FAILED and now - parse_moment(each.at) < _NEWS
+    return tuple(each for each in _new_failures(state, now) if state.newer_rollout(each) is None)
+
+
+def superseded_failures(state: State, now: datetime) -> tuple[tuple[Rollout, Rollout], ...]:
+    """Lists superseded failed rollouts that began within the last day, newest first. Pure.
+
+    Each element is the failed rollout and the pipeline's newest rollout.
+    """
+    pairs = ((each, state.newer_rollout(each)) for each in _new_failures(state, now))
+    return tuple((each, newer) for each, newer in pairs if newer is not None)
+
+
+def _new_failures(state: State, now: datetime) -> Iterator[Rollout]:
+    return (
+        each
+        for each in reversed(state.rollouts)
+        if each.phase is Phase.FAILED and now - parse_moment(each.at) < _NEWS
     )
 
 

@@ -128,6 +128,24 @@ class RolloutView:
     newer: Rollout | None
 
     @property
+    def sampled_checks(self) -> tuple[Check, ...]:
+        """Returns the failed checks of which the verification kept some failing rows."""
+        return tuple(each for each in self.checks if each.samples)
+
+    @property
+    def job_failed(self) -> bool:
+        """Returns True if the build's job does not run well, or if it may have ended the rollout.
+
+        A rollout whose verification did not pass has failed for another reason.
+        """
+        if self.build is not None and (self.build.stopped is not None or self.build.trouble):
+            return True
+        verified = self.rollout.verified
+        return self.rollout.phase is Phase.FAILED and (
+            verified is None or verified.verdict == "passed"
+        )
+
+    @property
     def failed_in(self) -> str:
         """Returns the stage in which the rollout ended without serving, or ""."""
         return next((each.name for each in self.stages if each.standing == "ended"), "")
@@ -168,9 +186,6 @@ def rollout_view(
         *state.idle.values(),
         *(each.build for each in state.active_rollouts),
     }
-    newest = next(
-        (each for each in reversed(state.rollouts) if each.pipeline == rollout.pipeline), None
-    )
     return RolloutView(
         rollout,
         tuple(_timed_stages(_stages_of(rollout), rollout, records)),
@@ -191,7 +206,7 @@ def rollout_view(
         and rollout.phase not in {Phase.REPLAYING, Phase.VERIFYING},
         state.serving.get(rollout.pipeline),
         _retry_command(state, rollout),
-        newest if newest is not None and newest.id != rollout.id else None,
+        state.newer_rollout(rollout),
     )
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -53,6 +53,7 @@ from kappa.replay.page.overview import (
     pipeline_list,
     rollout_health,
     stopped_builds,
+    superseded_failures,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
@@ -96,8 +97,11 @@ from kappa.replay.status.graph import (
 )
 from kappa.replay.status.logs import (
     OWN_LOGS,
+    LogEnd,
     LogLevel,
+    build_logs,
     log_columns,
+    log_end,
     log_file,
     log_files,
     log_part,
@@ -153,6 +157,9 @@ ROUTERS = (router, static_router, login.router)
 _MOMENTS = 100
 _REJECTS = 50
 _ALERTS = 50
+# The jobs that do not run, and the superseded failures, that the overview names.
+_STOPPED = 5
+_SUPERSEDED = 10
 _LETTERS = 20
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
@@ -220,6 +227,7 @@ def render_page(
 
     html = page_html(
         name,
+        log_lines=_shown_lines,
         place=place_of(request),
         now=now,
         counts=_open_counts(request, desk),
@@ -267,14 +275,22 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         desk.open_rejects(status),
         supervised=desk.here.running is not None,
     )
+    stopped = stopped_builds(found)
     return render_page(
         request,
         "overview",
         state,
         now,
         cards=found,
-        stopped=stopped_builds(found),
+        stopped=stopped,
+        log_ends={
+            each.build.build: _log_end_of(request, state, each.build.build)
+            for each in stopped[:_STOPPED]
+        },
+        most_stopped=_STOPPED,
         failed=failed_rollouts(state, now),
+        superseded=superseded_failures(state, now),
+        most_superseded=_SUPERSEDED,
         window=WINDOW.total_seconds(),
         pipelines=pipeline_list(found, search.strip(), sort),
         status=status,
@@ -307,6 +323,7 @@ def show_rollout(request: Request, number: int) -> Response:
         now,
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
+        log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
         sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
         soak_seconds=desk.here.settings.rollout.soak_seconds,
         kept=next(
@@ -419,7 +436,6 @@ def show_log(request: Request, name: str) -> Response:
         most_lines=_LINES,
         most_bytes=_LOG_BYTES,
     )
-    there = log_files(here.store, state)
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
@@ -433,10 +449,11 @@ def show_log(request: Request, name: str) -> Response:
         state,
         now,
         shown=name,
-        own=[each for each in there if each in OWN_LOGS],
-        builds={each: _role_of(state, each) for each in sorted(there) if each not in OWN_LOGS},
+        source=path.stem,
+        own=[each for each in log_files(here.store, state) if each in OWN_LOGS],
+        builds=build_logs(here.store, state),
         part=part,
-        lines=[(of, *log_columns(line[:_LINE_CHARACTERS])) for of, line in part.lines],
+        lines=_shown_lines(part.lines),
         total=sum(part.counts.values()),
         wrong=part.counts.get("error", 0),
         slow=part.counts.get("warning", 0),
@@ -476,9 +493,22 @@ def _log_path(request: Request, name: str) -> Path:
         raise HttpError(404, error.message, hint=error.hint) from None
 
 
-def _role_of(state: State, build: str) -> str:
-    """Returns the pipeline and the role of a build, such as `web, live`."""
-    return f"{state.pipelines.get(build, '')}, {state.roles.get(build, 'candidate')}"
+def _shown_lines(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str, str, str]]:
+    """Returns log lines as the level, the time, the level's word and the text. Texts are cut."""
+    return [(level, *log_columns(line[:_LINE_CHARACTERS])) for level, line in lines]
+
+
+def _log_end_of(request: Request, state: State, build: str) -> LogEnd | None:
+    """Returns the end of the log of a build's job.
+
+    Returns None if the client may not read logs, or if there is no log on this host.
+    """
+    if not may(asker(request), Act.INSPECT):
+        return None
+    try:
+        return log_end(log_file(desk_of(request).here.store, state, build))
+    except (UsageError, OSError):
+        return None
 
 
 @router.get("/history")

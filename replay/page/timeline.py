@@ -1,6 +1,7 @@
 """Computes the timeline of the history page, newest first. Pure.
 
-The entries are generations, rollouts that have not served, proofs, pauses and resumptions.
+The entries are generations, rollouts that have not served, proofs, pauses, resumptions and
+redrives.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ from kappa.base.errors import KappaError
 from kappa.replay.page.overview import rollout_health
 from kappa.replay.page.rollout import PossibleAction
 from kappa.replay.rollout.generation import retired_text
-from kappa.replay.rollout.history import ProofRecord, proof_records
+from kappa.replay.rollout.history import ProofRecord, proof_records, redrive_text
 from kappa.replay.rollout.operator_requests import undo_target
 from kappa.replay.rollout.prove.proof_text import proof_line
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
-from kappa.state.journal.events import GenerationMade, Paused, PipelineRetired, Receipt, Resumed
+from kappa.state.journal.events import (
+    GenerationMade,
+    Paused,
+    PipelineRetired,
+    Receipt,
+    RedriveAsked,
+    Resumed,
+)
 from kappa.state.journal.journal import JournalRecord
 
 
@@ -45,7 +53,7 @@ class Moment:
 
     If the record created a generation, the entry has a `generation`, and `switches` are the
     switches of pipelines. Any other entry has a `rollout`, a `proof`, or only a `detail` (such as a
-    pause). `now` is True if the entry's effect still applies.
+    pause, or a redrive with `is_redrive`). `now` is True if the entry's effect still applies.
     """
 
     number: int
@@ -59,6 +67,7 @@ class Moment:
     detail: str = ""
     now: bool = False
     pipelines: tuple[str, ...] = ()
+    is_redrive: bool = False
 
     @property
     def kind(self) -> str:
@@ -67,7 +76,9 @@ class Moment:
             return "generations"
         if self.rollout is not None:
             return "failed" if self.rollout.phase is Phase.FAILED else "others"
-        return "pauses" if self.proof is None else "proofs"
+        if self.proof is not None:
+            return "proofs"
+        return "redrives" if self.is_redrive else "pauses"
 
 
 # The kinds of entries, each with its name on the page.
@@ -77,6 +88,7 @@ KINDS: Mapping[str, str] = {
     "others": "other rollouts",
     "proofs": "proofs",
     "pauses": "pauses",
+    "redrives": "redrives",
 }
 
 
@@ -98,6 +110,7 @@ def timeline_moments(
         *_rollout_moments(state),
         *(_proof_moment(each) for each in proof_records(state)),
         *_pause_moments(state),
+        *_redrive_moments(state),
     ]
     return tuple(
         sorted(
@@ -226,6 +239,21 @@ def _pause_moments(state: State) -> Iterator[Moment]:
                 "unknown",
                 detail=f"pipeline {name} was {record.event.kind}",
                 pipelines=(name,),
+            )
+
+
+def _redrive_moments(state: State) -> Iterator[Moment]:
+    for record in state.service:
+        if isinstance(record.event, RedriveAsked):
+            name = record.event.pipeline
+            yield Moment(
+                record.number,
+                record.at,
+                record.by,
+                "unknown",
+                detail=f"redrive of {redrive_text(record.event)} for pipeline {name}",
+                pipelines=(name,),
+                is_redrive=True,
             )
 
 

@@ -27,7 +27,7 @@ From an approved plan to the builds that the plan creates:
 
 Requests of an operator. Each request appends one record, or raises an error with the reason:
 
-    operator_requests    undo, promote, verify again, abandon, pause, resume
+    operator_requests    undo, promote, verify again, abandon, pause, resume, redrive
     pipeline_retirement  retires a pipeline, and previews the affected tables and readers
 
 The deletion of builds and files that are no longer needed. Files are deleted by list, never by age,

@@ -33,6 +33,7 @@ from kappa.state.journal.events import (
     PipelineRetired,
     PromoteAsked,
     Proved,
+    RedriveAsked,
     Released,
     Resumed,
     Retired,
@@ -216,6 +217,11 @@ def _state_after_event(state: State, record: JournalRecord) -> State:
         case Resumed(pipeline=pipeline):
             require_condition(
                 record, pipeline in state.paused, f"pipeline {pipeline} is not paused"
+            )
+            return replace(state, service=(*state.service, record))
+        case RedriveAsked(pipeline=pipeline):
+            require_condition(
+                record, pipeline in state.pipelines.values(), f"there is no pipeline {pipeline}"
             )
             return replace(state, service=(*state.service, record))
 

@@ -1,14 +1,23 @@
-"""Lists every rollout with its receipt, and every proof, retirement and pause. Pure."""
+"""Lists every rollout with its receipt, every proof, retirement, pause and redrive. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kappa.base.errors import UsageError, did_you_mean
+from kappa.base.units import count_of
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State
-from kappa.state.journal.events import Paused, PipelineRetired, Proved, Receipt, Resumed, Served
+from kappa.state.journal.events import (
+    Paused,
+    PipelineRetired,
+    Proved,
+    Receipt,
+    RedriveAsked,
+    Resumed,
+    Served,
+)
 from kappa.state.journal.journal import JournalRecord
 
 
@@ -96,18 +105,18 @@ class ProofRecord:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """The retirement, pause or resumption of a pipeline, with its journal record.
+    """The retirement, pause, resumption or redrive of a pipeline, with its journal record.
 
-    `version` is the version of the retired build, or "" for a pause or a resumption.
+    `version` is the version of the retired build, otherwise "".
     """
 
     record: JournalRecord
-    event: PipelineRetired | Paused | Resumed
+    event: PipelineRetired | Paused | Resumed | RedriveAsked
     version: str = ""
 
 
 def service_records(state: State) -> tuple[ServiceRecord, ...]:
-    """Returns all retirements, pauses and resumptions of pipelines, oldest first."""
+    """Returns all retirements, pauses, resumptions and redrives of pipelines, oldest first."""
     return tuple(
         ServiceRecord(
             record,
@@ -115,7 +124,14 @@ def service_records(state: State) -> tuple[ServiceRecord, ...]:
             state.versions[record.event.build] if isinstance(record.event, PipelineRetired) else "",
         )
         for record in state.service
-        if isinstance(record.event, PipelineRetired | Paused | Resumed)
+        if isinstance(record.event, PipelineRetired | Paused | Resumed | RedriveAsked)
+    )
+
+
+def redrive_text(event: RedriveAsked) -> str:
+    """Describes the records of a redrive, such as `2 records of topic visits`."""
+    return ", ".join(
+        f"{count_of(count, 'record')} of topic {topic}" for topic, count in event.records.items()
     )
 
 

@@ -13,7 +13,7 @@ digits, it is the number of a rollout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -31,6 +31,7 @@ from kappa.state.journal.events import (
     Event,
     Paused,
     PromoteAsked,
+    RedriveAsked,
     Resumed,
     Served,
     SwitchAsked,
@@ -349,6 +350,17 @@ def ask_resume(store: Store, pipeline: str, *, reason: str = "") -> JournalRecor
         return Resumed(pipeline) if may_resume(state, pipeline) else None
 
     return append_decided(store, decide, reason=reason)
+
+
+def ask_redrive(store: Store, records: Mapping[str, Mapping[str, int]]) -> None:
+    """Appends the request for a redrive, one record for each pipeline.
+
+    `records` maps a pipeline to the number of records by topic. Call this function before the
+    records are produced, so that the journal names whoever has sent a record.
+    """
+    for pipeline, counts in records.items():
+        event = RedriveAsked(pipeline, counts)
+        append_decided(store, lambda _seen, _state, event=event: event)
 
 
 def may_pause(state: State, pipeline: str) -> bool:

@@ -25,7 +25,7 @@ class State:
     created generations. `versions` and `pipelines` map every build that was ever staged to its
     version and its pipeline. `overlays` maps every overlay to the build whose tables the overlay
     serves. `proofs` are the Proved records, passed or not. The keys of `paused` and `retirements`
-    are pipelines. `service` contains the records of pauses, resumptions and retirements.
+    are pipelines. `service` contains the records of pauses, resumptions, retirements and redrives.
     """
 
     last: int = 0
@@ -174,6 +174,16 @@ class State:
             ),
             None,
         )
+
+    def newer_rollout(self, rollout: Rollout) -> Rollout | None:
+        """Returns the newest rollout of the same pipeline, or None if it is `rollout` itself.
+
+        A failed rollout with a newer rollout is superseded: nobody needs to act on the failure.
+        """
+        newest = next(
+            (each for each in reversed(self.rollouts) if each.pipeline == rollout.pipeline), rollout
+        )
+        return None if newest.id == rollout.id else newest
 
     def served_before(self, pipeline: str) -> str | None:
         """Returns the last build that served a pipeline before the present one, or None.

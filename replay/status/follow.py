@@ -414,9 +414,16 @@ def _verification_lines(verified: Verified) -> list[str]:
             f"{verified.verdict}{', ' + verified.reason if verified.reason else ''}"
         )
     ]
-    lines.extend(
-        f"  {check.table}: {check.condition}: {check_text(check)}" for check in verified.checks
-    )
+    for check in verified.checks:
+        lines.append(f"  {check.table}: {check.condition}: {check_text(check)}")
+        lines.extend(
+            "    "
+            + ", ".join(
+                f"{column}={'null' if value is None else value}"
+                for column, value in zip(check.columns, row, strict=True)
+            )
+            for row in check.samples
+        )
     lines.extend(f"  {difference_line(difference)}" for difference in verified.differences)
     rejects = rejects_line(verified.counts) or (
         f"rejects: {verified.rejected:,} of {count_of(verified.records, 'record')}"

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kappa.replay.rollout.history import ProofRecord, RolloutEntry, ServiceRecord
+from kappa.replay.rollout.history import (
+    ProofRecord,
+    RolloutEntry,
+    ServiceRecord,
+    redrive_text,
+)
 from kappa.replay.rollout.prove.proof_text import cut_line, proof_line, record_document
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
 from kappa.serving.query.render import Listing, cell_text
-from kappa.state.journal.events import PipelineRetired
+from kappa.state.journal.events import PipelineRetired, RedriveAsked
 
 if TYPE_CHECKING:
     from kappa.declare.topic import Topic
@@ -35,7 +40,7 @@ def history_listing(
     pipeline: str | None = None,
     limit: int | None = None,
 ) -> Listing:
-    """Returns a listing with a row per rollout, proof, retirement and pause, oldest first.
+    """Returns a listing with a row per rollout, proof, retirement, pause and redrive, oldest first.
 
     Full receipts and proofs are only in JSON and CSV. If `pipeline` is given, only the rows of that
     pipeline are listed. `limit` is the maximum number of rows; the newest rows are listed.
@@ -259,17 +264,22 @@ def _table_origin(rollout: Rollout) -> str:
 def _service_row(kept: ServiceRecord) -> tuple[Any, ...]:
     record, event = kept.record, kept.event
     retired = event if isinstance(event, PipelineRetired) else None
-    # As in the plan: retire, pause, resume.
-    what = "retire" if retired is not None else event.kind.removesuffix("d")
+    if isinstance(event, RedriveAsked):
+        what, done = "redrive", "asked"
+    else:
+        # As in the plan: retire, pause, resume.
+        what = "retire" if retired is not None else event.kind.removesuffix("d")
+        done = f"{what}d"
     return (
         *(None, None if retired is None else retired.generation),
         *(record.at, record.by, event.pipeline),
         None if retired is None else retired.build,
-        *(kept.version, what, f"{what}d"),
+        *(kept.version, what, done),
         "; ".join(
             [
                 *([record.reason] if record.reason else []),
                 *([] if retired is None else [f"{', '.join(retired.names)} left"]),
+                *([redrive_text(event)] if isinstance(event, RedriveAsked) else []),
             ]
         ),
         *(*(None,) * 4, (), (), "", (), None),

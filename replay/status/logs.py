@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kappa.base.errors import UsageError, near_or_all
-from kappa.base.log_lines import named_level
+from kappa.base.log_lines import error_in, named_level
+from kappa.replay.rollout.rollout import Phase
 from kappa.replay.rollout.rollout_numbers import build_named
 from kappa.replay.rollout.state import State
 from kappa.state.store import Store
 
 OWN_LOGS = ("supervisor", "broker", "verification", "http", "archiver", "courier", "collector")
+# The roles of builds that are needed, in the order of their logs.
+_ROLES = ("live", "candidate", "idle")
+_ENDED_ROLES = {Phase.FAILED: "failed", Phase.ABANDONED: "abandoned"}
 _BLOCK = 65_536
 # No process reports that a file grows: the file is looked at this often.
 _LOOK_SECONDS = 0.2
@@ -32,6 +36,10 @@ _LEVEL_WITHIN = 200
 _SEARCHED_BYTES = 16 << 20
 _MOST_LINES = 1 << 30
 _STAMP_BYTES = 32
+# The part of a log that is read for its end, and the lines of it that are shown.
+_END_BYTES = 1 << 16
+_SEARCHED_LINES = 400
+_END_LINES = 10
 # The time and the level with which a line of Kappa or Spark begins, and the rest of the line.
 _COLUMNS = re.compile(r"(\d{4}-\d\d-\d\dT\S{1,20}) +([A-Z]{4,5}) (.*)", re.DOTALL)
 # The time with which a line begins: of Kappa and Spark in ISO 8601, of the broker in brackets.
@@ -68,6 +76,50 @@ def log_files(store: Store, state: State) -> dict[str, Path]:
     builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
     found = {name: _log_of(store, name) for name in (*OWN_LOGS, *builds)}
     return {name: path for name, path in found.items() if path.exists()}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildLog:
+    """The log of a build's job.
+
+    `role` is live, candidate or idle. For a build that is no longer needed, it is failed or
+    abandoned if the build never served, otherwise earlier. `rollout` is the number of the build's
+    last rollout.
+    """
+
+    build: str
+    pipeline: str
+    role: str
+    rollout: int
+
+
+def build_logs(store: Store, state: State) -> tuple[BuildLog, ...]:
+    """Lists the existing logs of builds, sorted by pipeline.
+
+    The log of the serving build comes first, then those of the candidate, of the idle build, and
+    of earlier builds, the newest first. An overlay has no log.
+    """
+    written = {path.stem for path in Path(store.local.path("logs")).glob("*.log")}
+    roles: dict[str, str] = {}
+    for build, role in state.roles.items():
+        folding = state.folded_by(build)
+        roles[folding] = min(roles.get(folding, role), role, key=_ROLES.index)
+    last = {rollout.build: rollout for rollout in state.rollouts}
+    found = [
+        BuildLog(
+            build,
+            state.pipelines[build],
+            roles.get(build) or _ENDED_ROLES.get(last[build].phase, "earlier"),
+            last[build].number,
+        )
+        for build in reversed([*state.versions])
+        if build in written
+    ]
+    return tuple(sorted(found, key=lambda each: (each.pipeline, _rank_of(each.role))))
+
+
+def _rank_of(role: str) -> int:
+    return _ROLES.index(role) if role in _ROLES else len(_ROLES)
 
 
 def _log_of(store: Store, name: str) -> Path:
@@ -266,6 +318,34 @@ def log_columns(line: str) -> tuple[str, str, str]:
     """
     found = _COLUMNS.fullmatch(line)
     return ("", "", line) if found is None else (found[1], found[2], found[3])
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The last lines of a log, each with its level, and the text of the last error near the end.
+
+    `error` is "" if there is no error in the last 64 KiB.
+    """
+
+    error: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def log_end(path: Path) -> LogEnd:
+    """Returns the end of a log of any size. Raises OSError if the file cannot be read."""
+    part = log_part(path, most_lines=_SEARCHED_LINES, most_bytes=_END_BYTES)
+    return LogEnd(last_error(part.lines), part.lines[-_END_LINES:])
+
+
+def last_error(lines: Sequence[tuple[str, str]]) -> str:
+    """Returns the text of the last error in log lines with their levels, or "". Pure.
+
+    Of a traceback, this is the line with the exception.
+    """
+    for level, line in reversed(lines):
+        if level == "error" and not line[:1].isspace() and not line.startswith("Traceback"):
+            return error_in(line) or log_columns(line)[2]
+    return ""
 
 
 def place_at(path: Path, moment: datetime) -> int:

@@ -9,9 +9,10 @@ kappa/records/lines/envelope.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ class Line:
 class Redrive:
     """The records to produce, by topic, and the counts of skipped lines.
 
+    `pipelines` maps each pipeline that has rejected some of the records to their numbers by topic.
     `folded_already` counts the lines whose correction was already folded, and `unmended` counts the
     lines whose record is unchanged since the reject.
     """
@@ -58,6 +60,7 @@ class Redrive:
     records: Mapping[str, tuple[ProducedRecord, ...]]
     folded_already: int
     unmended: int
+    pipelines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def as_text(self) -> str:
@@ -189,6 +192,7 @@ def plan_redrive(
         by_place.setdefault(reject.at, []).append(reject)
     records: dict[str, list[ProducedRecord]] = {}
     originals: dict[Position, int] = {}
+    pipelines: dict[str, Counter[str]] = {}
     folded_already = unmended = 0
     for line in lines:
         found = by_place.get(line.names)
@@ -224,8 +228,13 @@ def plan_redrive(
             records.setdefault(line.names.topic, []).append(
                 replace(line.record, headers=headers, partition=line.names.partition)
             )
+            for pipeline in {each.pipeline for each in found if each.redriven_at is None}:
+                pipelines.setdefault(pipeline, Counter())[line.names.topic] += 1
     return Redrive(
-        {topic: tuple(each) for topic, each in records.items()}, folded_already, unmended
+        {topic: tuple(each) for topic, each in records.items()},
+        folded_already,
+        unmended,
+        {pipeline: dict(counts) for pipeline, counts in sorted(pipelines.items())},
     )
 
 

@@ -71,6 +71,8 @@ def test_a_record_has_the_form_it_has_always_had(record: Any, stored: str) -> No
         assert plain.pop("reason") == ""
     if isinstance(record, JournalRecord) and isinstance(record.event, Proved):
         assert plain["event"].pop("views") in ((), [])
+    for check in checks_in(plain) if isinstance(record, JournalRecord) else ():
+        assert (check.pop("columns"), check.pop("samples")) == ((), ())
     assert encoded(plain).decode() == stored
     assert read(type(record), json.loads(stored)) == record
 
@@ -80,6 +82,15 @@ def frontiers_in(plain: Any) -> list[dict[str, Any]]:
     parts = [each for each in plain.values() if isinstance(each, dict)]
     own = [plain] if "epoch" in plain and "versions" in plain else []
     return own + [found for each in parts for found in frontiers_in(each)]
+
+
+def checks_in(plain: Any) -> list[dict[str, Any]]:
+    """Lists the results of checks within a document."""
+    if not isinstance(plain, dict | list | tuple):
+        return []
+    own = [plain] if isinstance(plain, dict) and "condition" in plain else []
+    parts = plain.values() if isinstance(plain, dict) else plain
+    return own + [found for each in parts for found in checks_in(each)]
 
 
 def test_a_birth_keeps_its_sinks_and_alerts() -> None:

@@ -29,6 +29,7 @@ from kappa.state.journal.events import (
     PromoteAsked,
     Proved,
     Receipt,
+    RedriveAsked,
     Released,
     Resumed,
     Retired,
@@ -133,6 +134,7 @@ EVENTS: tuple[Event, ...] = (
     PipelineRetired("web", "web-1", 3, {}, ("hits",), AT, 3600.0, 2),
     Paused("web"),
     Resumed("web"),
+    RedriveAsked("web", {"visits": 2}),
 )
 RECORDS: tuple[Any, ...] = (
     Birth(

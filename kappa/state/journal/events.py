@@ -27,7 +27,9 @@ class JournalEvent(Struct, frozen=True, tag_field="kind"):
 class Check(Struct, frozen=True):
     """A declared check and its result. `failing` is the number of rows that do not pass.
 
-    `failing` is None if the check could not be run; then `error` contains the reason.
+    `failing` is None if the check could not be run; then `error` contains the reason. `samples`
+    contains a few of the failing rows, because the tables of a failed candidate are deleted. Each
+    row has the texts of its values in `columns`; long texts are cut, and a null is None.
     """
 
     table: str
@@ -35,6 +37,8 @@ class Check(Struct, frozen=True):
     rows: int
     failing: int | None
     error: str = ""
+    columns: tuple[str, ...] = ()
+    samples: tuple[tuple[str | None, ...], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -371,6 +375,17 @@ class Resumed(JournalEvent, frozen=True, tag="resumed"):
     pipeline: str
 
 
+class RedriveAsked(JournalEvent, frozen=True, tag="redrive_asked"):
+    """A request to produce corrected rejects of a pipeline again. It changes no build.
+
+    `records` maps each topic to the number of records. The record is appended before the records
+    are produced.
+    """
+
+    pipeline: str
+    records: Mapping[str, int]
+
+
 Event = (
     Staged
     | SwitchAsked
@@ -388,6 +403,7 @@ Event = (
     | PipelineRetired
     | Paused
     | Resumed
+    | RedriveAsked
 )
 # The records that make a generation: each has the generation's whole serving map.
 GenerationMade = Served | PipelineRetired

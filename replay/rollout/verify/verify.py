@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +42,9 @@ from kappa.serving.query.pin.catalog import pin_build, pin_pair
 from kappa.serving.query.pin.snapshot import PinnedSnapshot, Snapshot
 from kappa.serving.query.query import connect_reader
 from kappa.serving.query.reader.reader import Limits, Reader
-from kappa.serving.query.reader.table_sql import check_sql
+from kappa.serving.query.reader.table_sql import check_sql, failing_rows_sql
 from kappa.serving.query.reader.views import view_refusals
+from kappa.serving.query.render import cell_text
 from kappa.state.build import Birth, read_birth
 from kappa.state.build_status import comparable_now, putting_progress, table_step
 from kappa.state.frontier import Frontiers
@@ -51,6 +53,12 @@ from kappa.state.journal.journal import Journal
 from kappa.state.offsets import Offsets
 from kappa.state.store import Store, open_store
 from kappa.state.table import TableBirth
+
+# The rows of a failed check that a verdict keeps. Records of the journal must stay small.
+_SAMPLED_ROWS = 5
+_SAMPLED_COLUMNS = 12
+_SAMPLED_CHARACTERS = 100
+_SAMPLED_CHECKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +253,7 @@ def _never_compared(store: Store, rollout: Rollout, live: str | None, reason: st
 def _run_checks(
     reader: Reader, birth: Birth, check_rows: int, on_progress: Callable[[str], None]
 ) -> Iterable[Check]:
+    sampled = 0
     for number, table in enumerate(birth.tables, start=1):
         on_progress(table_step("checking", table.name, number, len(birth.tables)))
         for condition in table.checks:
@@ -253,10 +262,49 @@ def _run_checks(
             except KappaError as error:
                 yield Check(table.name, condition, 0, None, error.message)
             else:
-                yield Check(table.name, condition, int(rows), int(failing))
+                found = Check(table.name, condition, int(rows), int(failing))
+                if found.failing and sampled < _SAMPLED_CHECKS:
+                    sampled += 1
+                    found = _with_samples(reader, table, found)
+                yield found
     yield from compare_view_texts(
         reader, birth.pipeline, birth.tables, most_rows=check_rows, on_progress=on_progress
     )
+
+
+def _with_samples(reader: Reader, table: TableBirth, failed: Check) -> Check:
+    """Returns a failed check with a few of the failing rows, in the order of the table's keys.
+
+    If these rows cannot be read, returns the check without rows: the counts are true all the same.
+    """
+    columns = sampled_columns(table, failed.condition)
+    keys = [each for each in table.keys if each in columns]
+    sql = failing_rows_sql(table.name, failed.condition, columns, keys, _SAMPLED_ROWS)
+    try:
+        found = reader.rows(sql).rows
+    except KappaError:
+        return failed
+    samples = tuple(tuple(map(_sample_text, row)) for row in found)
+    return replace(failed, columns=columns, samples=samples)
+
+
+def sampled_columns(table: TableBirth, condition: str) -> tuple[str, ...]:
+    """Returns the columns that samples of failing rows contain, at most twelve. Pure.
+
+    The keys come first, then the columns that the condition names, and then other served columns.
+    """
+    served = [name for name, _ in table.served]
+    words = {*re.findall(r"\w+", condition.casefold())}
+    keys = (each for each in table.keys if each in served)
+    named = (each for each in served if each.casefold() in words)
+    return tuple(dict.fromkeys((*keys, *named, *served)))[:_SAMPLED_COLUMNS]
+
+
+def _sample_text(value: object) -> str | None:
+    if value is None:
+        return None
+    text = cell_text(value)
+    return text if len(text) <= _SAMPLED_CHARACTERS else f"{text[: _SAMPLED_CHARACTERS - 1]}…"
 
 
 def verify_and_append_verdict(store: Store, id_: int, means: VerificationMeans) -> None:

@@ -26,6 +26,22 @@ def check_sql(table: str, condition: str) -> str:
     )
 
 
+def failing_rows_sql(
+    table: str, condition: str, columns: Iterable[str], by: Iterable[str], most: int
+) -> str:
+    """Returns a query for up to `most` rows for which a condition is false or null.
+
+    The query returns these `columns` of the rows that come first in the order of the columns `by`.
+    """
+    order = ", ".join(map(quoted, by))
+    # Names of served columns never begin with an underscore, so `_holds` is free.
+    return (
+        f"select {', '.join(map(quoted, columns))} from "
+        f"(select *, (\n{condition}\n) as _holds from {quoted(table)}) "
+        f"where _holds is not true{f' order by {order}' if order else ''} limit {most}"
+    )
+
+
 def condition_sql(table: str, condition: str) -> str:
     """Returns a query for the value of a condition in each row of a table."""
     # The condition has its own line: a comment at its end must not reach the bracket.

@@ -39,6 +39,7 @@ from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import as_text, pretty_json, topic_view
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
+from kappa.replay.rollout.operator_requests import ask_redrive
 from kappa.replay.rollout.verify import diff
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_cache import SharedLooks
@@ -74,6 +75,7 @@ from kappa.state.journal.events import (
     Staged,
     Verified,
 )
+from kappa.state.journal.journal import acting_as
 from kappa.state.journal.projections import Pause
 from kappa.state.kept_frontiers import read_kept_frontier
 from kappa.state.lease import Lease, Pin
@@ -322,7 +324,10 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
     assert "/logs/web-2" in {each["href"] for each in page.all("a")}
     # Rollout 3 of web failed too, and rollout 5 came after.
     assert page.text.count(" failed ") == 2
+    folded = page.text[page.text.index("1 superseded failure Rollout 3 of web, begun") :]
+    assert "rollout 5 is newer Waits for a yes" in folded
     assert "of shop failed" not in later.text
+    assert later.text.index("On the way") < later.text.index("2 superseded failures Rollout 6 of")
 
 
 def test_the_navigation_counts_what_is_open(world: World) -> None:
@@ -935,7 +940,10 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)))
     rollout = max(record.number for record in world.journal.after(0))
     verdict = world.verified(rollout, "web-1")
-    failing = structs.replace(verdict.checks[1], failing=3)
+    samples = ((EVIL, None), *((f"/{n}", f"{n}") for n in (1, 2, 3, 4)))
+    failing = structs.replace(
+        verdict.checks[1], failing=7, columns=("page", "hits"), samples=samples
+    )
     world.append(
         CaughtUp(rollout, Offsets()),
         structs.replace(
@@ -952,9 +960,13 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     assert failed.text.count("not reached") == 3
     checks = failed.text[failed.text.index("Check Table Condition") :]
     assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
-    assert "3 7 %" in checks
+    assert "7 16 %" in checks
+    kept = checks[checks.index("Failing rows of page_hits 5 of 7 page hits") :]
+    assert kept.index(f"{EVIL} null /1 1") < kept.index("Compared with build web-1")
     assert "Start the same code again, as a new build: kappa retry web" in failed.text
     assert "kappa retry web" not in later.text
+    assert "kappa deploy web" in failed.text
+    assert "kappa deploy web" not in later.text
     assert "Rollout 3 of the pipeline is newer Replaying" in later.text
 
 
@@ -1052,6 +1064,31 @@ def test_timeline_has_retirements_and_pauses() -> None:
     assert (newest.generation, newest.now) == (2, True)
     assert "pipeline flights was retired: flights_table left" in newest.detail
     assert before.detail == "pipeline flights was paused"
+
+
+def test_a_redrive_is_in_every_history(world: World) -> None:
+    """It names whoever asked, the records and the pipeline. A kind of entries selects redrives."""
+    world.build("web-1")
+    world.goes_live("web-1", 1)
+    with acting_as("token <b>"):
+        ask_redrive(world.store, {"web": {"visits": 2, "clicks": 1}})
+    with serving(world) as server:
+        whole, only = got(server, "/history"), got(server, "/history?kind=redrives")
+        other = got(server, "/history?kind=pauses")
+        rows = server.ask("GET", "/api/v1/history").document
+
+    told = "token <b> Redrive of 2 records of topic visits, 1 record of topic clicks for pipeline"
+    assert f"{told} web" in whole.text
+    assert told in only.text
+    assert "Generation 1" not in only.text
+    assert told not in other.text
+    assert {name: rows[-1][name] for name in ("by", "pipeline", "what", "state", "why")} == {
+        "by": "token <b>",
+        "pipeline": "web",
+        "what": "redrive",
+        "state": "asked",
+        "why": "2 records of topic visits, 1 record of topic clicks",
+    }
 
 
 def test_pages_show_pauses_retirements_and_ways_back(world: World) -> None:

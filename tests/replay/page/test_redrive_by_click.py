@@ -15,9 +15,11 @@ from test_page import serving
 from kappa.declare.values.arrow import arrow_schema
 from kappa.kafka.client import Log
 from kappa.kafka.producer import ProducedRecord
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.status.status_cache import SharedLooks
 from kappa.state.build import TopicBirth, put_birth, read_birth, table_path
 from kappa.state.frontier import Frontiers
+from kappa.state.journal.events import RedriveAsked
 from kappa.tables.shape import REJECTS_BIRTH
 
 REDRIVE = "/api/v1/rejects/redrive"
@@ -84,6 +86,10 @@ def test_a_fixed_record_is_produced_once(world: World, log: Log, topic: str) -> 
     _, sent = log.records([topic], log.beginning([topic]), log.end([topic]))
     assert (sent.key, json.loads(sent.value or b"")) == (b"k", {"page": "/"})
     assert dict(sent.headers)["kappa-redrive"].startswith(f"{topic}:0:0@".encode())
+    # Neither a dry run nor a repeated request is a redrive.
+    assert [record.event for record in current_state(world.store).service] == [
+        RedriveAsked("web", {topic: 1})
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from msgspec import structs
 from page_world import EVIL, World
 from test_page import got, serving
 
 from kappa.base.errors import Broken
+from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import topic
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
@@ -20,13 +22,22 @@ from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.overview import Health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
-from kappa.replay.status.logs import LogLevel, log_columns, log_part, place_at
+from kappa.replay.status.logs import (
+    LogLevel,
+    build_logs,
+    log_columns,
+    log_end,
+    log_part,
+    place_at,
+)
 from kappa.replay.status.status import observe_status
 from kappa.replay.status.topics.details import retention_text
+from kappa.serving.access.accounts import Accounts
+from kappa.serving.access.tokens import TokenFile
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
-from kappa.state.journal.events import Failed, PromoteAsked, Staged
+from kappa.state.journal.events import CaughtUp, Failed, PromoteAsked, Staged
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
@@ -331,17 +342,18 @@ def test_a_notice_is_open_while_it_holds(world: World) -> None:
     world.append(Staged("web", "web-f", "version", ("new",)))
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "no", ""))
+    assert seen()["rollout_failed"] == "Critical"
     world.build("web-2")
     world.waits("web-2", "web-1")
     put_stopped(store, "web-1", Broken("broken"))
     put_drifts(store, "web-1", [Drift(DriftKind.FIELD, "visits", "f", "drift", "", "", "")])
     assert list(seen().items()) == [
-        ("rollout_failed", "Critical"),
         ("build_stopped", "Critical"),
         ("proof_differs", "Critical"),
         ("drift", "Warning"),
         ("rollout_waits", "Warning"),
         ("disk_full", "Resolved"),
+        ("rollout_failed", "Resolved"),
     ]
 
     # The build before stays stopped, and an undo would need it.
@@ -443,6 +455,137 @@ def test_a_huge_log_is_read_in_part(tmp_path: Path) -> None:
     assert 0 <= place_at(path, BEGUN) <= path.stat().st_size
 
 
+def test_the_logs_of_all_builds_are_listed(world: World) -> None:
+    """The serving build comes first, then the candidate, the idle build, and earlier builds."""
+    candidate = world.lives()
+    world.append(Staged("shop", "shop-1", "version", ("new",)))
+    for build in ("web-1", "web-2", "web-3", "web-f", "web-a", "shop-1", "unknown"):
+        write_log(world, build, f"12:00 INFO kappa: {build} begins")
+    with serving(world) as server:
+        page, failed, one = (got(server, f"/logs/{name}") for name in ("web", "web-f", candidate))
+
+    assert [each.build for each in build_logs(world.store, world.here.state())] == [
+        *("shop-1", "web-2", "web-3", "web-1", "web-a", "web-f")
+    ]
+    listed = "web-2 live web-3 candidate web-1 idle web-a abandoned web-f failed"
+    assert f"shop shop-1 candidate web {listed}" in page.text
+    for shown, build in ((page, "web-3"), (failed, "web-f"), (one, "web-3")):
+        current = [each["href"] for each in shown.all("a") if each.get("aria-current") == "page"]
+        assert current == ["/logs", f"/logs/{build}"]
+        assert f"{build} begins" in shown.text
+
+
+def test_of_many_logs_some_are_folded(world: World) -> None:
+    """The log on the page stays in sight; each build is listed once beside it."""
+    for number in range(5):
+        world.goes_live(world.build(f"p-{number}", pipeline=f"p{number}"), number + 1)
+        write_log(world, f"p-{number}", "12:00 INFO kappa: begins")
+    for number in range(9):
+        world.append(Staged("p0", f"old-{number}", "version", ("new",)))
+        begun = max(record.number for record in world.journal.after(0))
+        world.append(Failed(begun, "no", ""))
+        write_log(world, f"old-{number}", "12:00 INFO kappa: begins")
+    with serving(world) as server:
+        page, other = got(server, "/logs/old-1"), got(server, "/logs/p-1")
+
+    near = "old-8 failed old-7 failed old-6 failed old-5 failed old-4 failed old-1 failed"
+    assert f"p0 p-0 live {near} 4 earlier builds old-3 failed" in page.text
+    assert "4 other pipelines p1 p-1 live p2" in page.text
+    assert "p1 p-1 live 4 other pipelines p0 p-0 live old-8" in other.text
+
+
+TRACE = (
+    "Traceback (most recent call last):",
+    '  File "pipelines/web.py", line 3, in web',
+    "    return {'page_hits': visits.select('page.path')}",
+    f"ValueError: no field page.path {EVIL}",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (TRACE, TRACE[-1]),
+        ((*TRACE, *(f"2026-12-01T08:00:00Z INFO kappa: end {n}" for n in range(20))), TRACE[-1]),
+        ((*TRACE, "2026-12-01T08:00:00Z ERROR kappa: <no> disk", "  for it"), "<no> disk"),
+        ((*TRACE, "2026-12-01T08:00:00Z ERROR SparkContext: lost"), "SparkContext: lost"),
+        (("2026-12-01T08:00:00Z INFO kappa: ended",), ""),
+        ((), ""),
+    ],
+)
+def test_the_end_of_a_log_has_its_last_error(
+    tmp_path: Path, lines: tuple[str, ...], error: str
+) -> None:
+    """However large the log is; the last ten lines follow."""
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write("".join(f"\n{line}" for line in ("begin", *lines)).encode())
+    found = log_end(path)
+
+    assert found.error == error
+    assert [line for _, line in found.lines if "\0" not in line] == ["begin", *lines][-10:]
+
+
+def died(world: World) -> None:
+    """Makes rollout 2 of web fail, since the job of its build web-f died, and writes its log."""
+    world.goes_live(world.build("web-1"), 1)
+    world.append(Staged("web", "web-f", "version", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, "the job of build web-f died 3 times in a row", "mend it"))
+    write_log(world, "web-f", *TRACE)
+
+
+def write_log(world: World, build: str, *lines: str) -> None:
+    path = world.store.local.path(f"logs/{build}.log")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_rollout_whose_job_died_shows_the_end_of_its_log(world: World) -> None:
+    """Whoever may not read logs sees none of the log."""
+    died(world)
+    file = TokenFile(world.here.settings.project / "tokens.json")
+    texts = {role: file.add_token(role, [role], made_by="me") for role in (Role.READ, Role.STAGE)}
+    with serving(world, accounts=Accounts(file=file)) as server:
+        read, stage = (
+            got(server, "/rollouts/2", Authorization=f"Bearer {texts[role]}") for role in texts
+        )
+
+    box = "Failed in the stage Replay: the job of build web-f died 3 times in a row Mend it "
+    assert f"{box}{TRACE[-1]} The last lines of its log {TRACE[0]}" in stage.text
+    assert "Nothing has changed for readers" in stage.text[stage.text.index("The whole log") :]
+    assert "/logs/web-f" in {each["href"] for each in stage.all("a")}
+    assert read.status == 200
+    assert "page.path" not in read.text
+
+
+def test_a_failed_verification_shows_no_log(world: World) -> None:
+    """Its checks tell why it failed, and not its job."""
+    world.goes_live(world.build("web-1"), 1)
+    world.append(Staged("web", "web-f", "version", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    verdict = structs.replace(world.verified(number, "web-1"), verdict="failed", reason="no")
+    world.append(CaughtUp(number, Offsets()), verdict)
+    write_log(world, "web-f", *TRACE)
+    with serving(world) as server:
+        page = got(server, "/rollouts/2")
+
+    assert "Failed in the stage Verify: no" in page.text
+    assert "page.path" not in page.text
+
+
+def test_a_live_job_that_stopped_shows_the_end_of_its_log(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    put_stopped(world.store, "web-1", Broken("broken"))
+    write_log(world, "web-1", *TRACE)
+    with serving(world) as server:
+        page = got(server, "/")
+
+    assert f"broken Log {TRACE[-1]} The last lines of its log {TRACE[0]}" in page.text
+
+
 @pytest.mark.parametrize(
     ("line", "columns"),
     [
@@ -484,7 +627,8 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
 
     assert "500 lines of the last 900" in page.text
     assert "Errors 100" in page.text
-    assert "web-1 web, live" in page.text
+    assert "web web-1 live" in page.text
+    assert "Pipeline web , live build · Rollout 1" in page.text
     assert "line 399 " in f"{before.text} "
     assert [is_live(each) for each in (page, still, before)] == [True, False, False]
     assert "is not a time" in wrong.text

@@ -41,6 +41,7 @@ from kappa.state.journal.events import (
     Paused,
     PipelineRetired,
     PromoteAsked,
+    RedriveAsked,
     Released,
     Resumed,
     Retired,
@@ -444,6 +445,16 @@ def test_a_paused_pipeline_serves_and_none_of_its_jobs_runs() -> None:
     assert state_of(*SECOND, Paused("flights"), Resumed("flights")).wanted_jobs() == {"a", "b"}
 
 
+def test_a_redrive_is_remembered_and_changes_nothing_else() -> None:
+    before, after = state_of(*SECOND), state_of(*SECOND, RedriveAsked("flights", {"visits": 2}))
+
+    assert [record.event for record in after.service] == [RedriveAsked("flights", {"visits": 2})]
+    assert (after.generation, after.serving, after.rollouts, after.idle) == (
+        *(before.generation, before.serving, before.rollouts, before.idle),
+    )
+    assert not follows(before, RedriveAsked("nobody", {"visits": 2}))
+
+
 def test_an_undo_of_a_paused_pipeline_runs_the_kept_build_alone_and_the_pause_stays() -> None:
     asked = (*SECOND, Paused("flights"), switch_asked("a"))
     undone = (*asked, held(11, "b"), served(11, 3, "a", live="b"))
@@ -560,6 +571,7 @@ def any_events(
         ),
         Paused(pipeline),
         Resumed(pipeline),
+        RedriveAsked(pipeline, {"visits": 1}),
     ]
     return on, off
 

@@ -32,6 +32,7 @@ from kappa.replay.rollout.verify.verify import (
     VerificationMeans,
     exceeded_thresholds,
     judge_results,
+    sampled_columns,
     unmeasured_tables,
     verify_and_append_verdict,
     verify_candidate,
@@ -315,6 +316,48 @@ def test_a_check_that_fails_and_a_threshold_that_is_exceeded_are_both_told(store
     assert check == "1 of 1 row of table delays do not satisfy: on_time < 2"
     changed = "100 % of the rows of table delays were changed, and max_changed is 50 %"
     assert threshold == changed
+
+
+def test_a_failed_check_keeps_some_of_the_failing_rows(store: Store) -> None:
+    """They come in the order of keys; long texts are cut, and no text steers a terminal."""
+    table = folded(columns="carrier string, on_time bigint, note string")
+    checks = ("on_time < 5 -- minutes", "on_time > 0", "carrier is not null")
+    found: list[dict[str, Any]] = [{"carrier": f"c{n}", "on_time": n} for n in range(10)]
+    found[4] = {"carrier": "c4", "on_time": None, "note": "x" * 200}
+    found[5]["note"] = "\x1b[31m"
+    make_build(store, "b", {replace(table, checks=checks): found})
+
+    high, low, passed = verify(store, None).checks
+
+    assert high.columns == ("carrier", "on_time", "note")
+    assert (high.failing, high.samples) == (
+        6,
+        (
+            ("c4", None, "x" * 99 + "…"),
+            ("c5", "5", "\\x1b[31m"),
+            *((f"c{n}", f"{n}", None) for n in (6, 7, 8)),
+        ),
+    )
+    assert low.samples == (("c0", "0", None), ("c4", None, "x" * 99 + "…"))
+    assert (passed.passed, passed.columns, passed.samples) == (True, (), ())
+
+
+def test_the_failing_rows_of_ten_checks_are_kept(store: Store) -> None:
+    """A record of the journal stays small, however many checks a table has."""
+    table = replace(folded(), checks=tuple(f"on_time > {n}" for n in range(5, 17)))
+    make_build(store, "b", {table: rows(UA=1)})
+
+    assert [bool(each.samples) for each in verify(store, None).checks] == 10 * [True] + 2 * [False]
+
+
+def test_samples_have_the_keys_and_the_columns_of_the_condition_first() -> None:
+    columns = ", ".join(f"c{n} int" for n in range(20))
+    table = folded(columns=f"{columns}, _hidden int", keys=("c3",))
+
+    assert sampled_columns(table, "C19 + c15 > 0") == (
+        *("c3", "c15", "c19", "c0", "c1", "c2"),
+        *(f"c{n}" for n in range(4, 10)),
+    )
 
 
 def test_a_threshold_that_cannot_be_measured_does_not_pass(store: Store) -> None:

@@ -15,7 +15,13 @@ from kappa.base.errors import Unreachable
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.supervisor_report import RolloutWait
-from kappa.replay.status.follow import RolloutProgress, progress_lines, rollout_news, show_progress
+from kappa.replay.status.follow import (
+    RolloutProgress,
+    progress_lines,
+    rollout_news,
+    show_progress,
+    verification_text,
+)
 from kappa.state.build import Base
 from kappa.state.build_status import SliceProgress, table_step
 from kappa.state.journal.events import CaughtUp, Check, Event
@@ -83,6 +89,20 @@ def test_trouble_and_checks_are_told() -> None:
     # The supervisor's report is older than the phase.
     stale = replace(progress, waiting=RolloutWait("its verification to start", phase="verifying"))
     assert not any("to start" in line for line in progress_lines(stale, at(10), at(100)))
+
+
+def test_failing_rows_stand_below_their_check() -> None:
+    samples = (("UA", None), ("[b]AA", "-1"))
+    failed = Check("delays", "n > 0", 3, 2, columns=("carrier", "n"), samples=samples)
+    checks = (failed, Check("delays", "n < 9", 3, 0))
+    seen = structs.replace(verified(1), verdict="failed", checks=checks)
+
+    assert verification_text(rollout(CaughtUp(1, NOWHERE), seen)).splitlines()[2:] == [
+        "  delays: n > 0: 2 of 3 rows fail",
+        "    carrier=UA, n=null",
+        "    carrier=[b]AA, n=-1",
+        "  delays: n < 9: 3 rows pass",
+    ]
 
 
 def test_a_branch_is_told_as_one_and_its_share_is_of_what_its_job_reads() -> None:

@@ -223,6 +223,19 @@ def line(
     return envelope_line(ProducedRecord(value, key, MS, headers, partition))
 
 
+def test_a_redrive_knows_the_pipelines_that_rejected(store: Store) -> None:
+    """Whoever has folded a correction before needs none."""
+    serve(store, [reject(3), reject(4)])
+    serve(store, [reject(3), folded(7, 3)], pipeline="safe")
+
+    assert planned(store, line(3), line(4)).pipelines == {"web": {"visits": 2}}
+    serve(store, [reject(4)], pipeline="third")
+    assert planned(store, line(3), line(4)).pipelines == {
+        "third": {"visits": 1},
+        "web": {"visits": 2},
+    }
+
+
 def test_a_mended_key_is_redriven_unless_rows_of_a_key_must_lie_in_one_partition(
     store: Store,
 ) -> None:
