@@ -31,6 +31,7 @@ from kappa.replay.rollout.operator_requests import (
     may_resume,
     ready_rollout,
     ready_rollouts,
+    refuse_underway,
     seen_rollout,
     undo_target,
 )
@@ -103,6 +104,7 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
             )
         case "undo":
             name, build = undo_target(state, next(iter(wanted.pipelines), None), wanted.to)
+            refuse_underway(state, name)
             return (
                 f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
                 f"{_undo_text(state, name)}"

@@ -55,7 +55,7 @@ from kappa.replay.page.overview import (
     stopped_builds,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
-from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
+from kappa.replay.page.rollout import rollout_view, service_actions, undo_offer
 from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
 from kappa.replay.page.table import (
     TableView,
@@ -66,7 +66,7 @@ from kappa.replay.page.table import (
 )
 from kappa.replay.page.table_rows import Match, RowsPage, RowsRequest, ask_rows
 from kappa.replay.page.timeline import KINDS as KINDS_OF_MOMENTS
-from kappa.replay.page.timeline import timeline_moments, undo_to
+from kappa.replay.page.timeline import timeline_moments, undos_to
 from kappa.replay.page.topic import (
     RecordSearch,
     TopicView,
@@ -281,12 +281,13 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         broker=desk.here.bootstrap_servers,
         impact=impact_text,
         sinks=sink_statuses(desk.here.store, now.timestamp()),
+        undos=(undos := {each.pipeline: undo_offer(state, each.pipeline) for each in found}),
         deeds={
-            each.pipeline: (
-                *undo_action(state, each.pipeline),
-                *service_actions(state, each.pipeline),
+            name: (
+                *(() if offer is None else offer.actions),
+                *service_actions(state, name),
             )
-            for each in found
+            for name, offer in undos.items()
         },
     )
 
@@ -510,6 +511,7 @@ def show_history(
         pipelines=sorted({*state.pipelines.values()}),
         kind=kind,
         kinds=KINDS_OF_MOMENTS,
+        undos={each: undo_offer(state, each) for each in state.idle},
         kept={each: soak_end(state, each, soak) for each in state.idle},
     )
 
@@ -548,7 +550,11 @@ def show_generation(request: Request, number: int) -> Response:
         left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,
         trouble=trouble,
-        deeds=tuple(undo_to(state, number)),
+        undos=(undos := undos_to(state, number)),
+        deeds=[action for each in undos for action in each.actions],
+        kept={
+            each: soak_end(state, each, here.settings.rollout.soak_seconds) for each in state.idle
+        },
     )
 
 

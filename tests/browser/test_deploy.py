@@ -140,7 +140,7 @@ def watch_until_ready(page: Page) -> None:
     expect(page.locator(".stages [aria-current]")).to_contain_text(re.compile("Replay|Verify|yes"))
     expect(page.locator("#rollout progress").first).to_be_visible()
     picture(page, "deploy replaying")
-    expect(page.locator(".stages [aria-current]")).to_contain_text("Your yes", timeout=PATIENCE_MS)
+    expect(page.locator(".stages [aria-current]")).to_contain_text("Approval", timeout=PATIENCE_MS)
     expect(page.locator("#verified")).to_have_text("Verification: passed")
     expect(page.locator("#rollout")).to_contain_text("on_time")
     expect(page.locator("#samples ins").first).to_be_visible(timeout=PATIENCE_MS)
@@ -149,7 +149,7 @@ def watch_until_ready(page: Page) -> None:
         ensure_accessible(page)
         picture(page, f"deploy ready {scheme}")
     page.get_by_role("link", name="Overview").click()
-    expect(page.locator("#moving-flights .chip")).to_have_text("Waits for a yes")
+    expect(page.locator("#moving-flights .chip")).to_have_text("Waiting for approval")
     expect(page.locator("#pipe-flights canvas")).to_be_visible()
     picture(page, "deploy overview")
 

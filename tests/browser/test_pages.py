@@ -134,7 +134,7 @@ def at(server: Server) -> str:
 
 @contextmanager
 def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]:
-    """Makes a world, and opens a browser at its rollout that waits for a yes."""
+    """Makes a world, and opens a browser at its rollout that is waiting for approval."""
     world = lived(folder)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
         page.goto("/rollouts/5")
@@ -693,7 +693,7 @@ def test_stages_of_a_rollout_move_nothing(chromium: Browser, tmp_path: Path) -> 
         )
         for event, named, offered in (
             (CaughtUp(18, Offsets({"visits": {0: 1000, 1: 500}})), "Verify", "Follow the rollout"),
-            (world.verified(18, "web-2"), "Your yes", "Review and promote"),
+            (world.verified(18, "web-2"), "Approval", "Review and promote"),
         ):
             before = [each.bounding_box() for each in what_stays]
             world.append(event)

@@ -256,7 +256,7 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     told = (
         "Alert late cannot be delivered: canary answered 500.",
         "On the way",
-        "Waits for a yes",
+        "Waiting for approval",
         "web: events are no longer as declared, in 2 ways",
         "Pipelines",
     )
@@ -601,7 +601,7 @@ def test_a_table_leads_to_all_around_it(lived: Lived) -> None:
     assert {"/graph?pipeline=web", "/topics/visits", "/rejects?pipeline=web"} <= hrefs
     assert {"/tables/web/by_page", f"/rollouts/{candidate}"} <= hrefs
     assert "one row for each page, minute" in page.text
-    assert "which waits for a yes, would change 40 rows and add 2 rows." in page.text
+    assert "which is waiting for approval, would change 40 rows and add 2 rows." in page.text
     assert "hits > 0 Passed 40 rows" in page.text
     # Said once, and not in each row.
     assert page.text.count("not known before the next deploy") == 1
@@ -925,7 +925,7 @@ def test_rollout_shows_its_intents_and_its_stage(
 
     assert [deed.intent for deed in actions_of(state, rollout)] == possible.split()
     assert [stage.standing for stage in stages] == standings.split()
-    assert stages[2].name == "Your yes"
+    assert stages[2].name == "Approval"
 
 
 def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World) -> None:
@@ -962,7 +962,7 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     ("number", "events", "word", "tone"),
     [
         (1, (staged("b1"),), "Replaying", "busy"),
-        (9, READY, "Waits for a yes", "warn"),
+        (9, READY, "Waiting for approval", "warn"),
         (9, (*READY, PromoteAsked(9)), "Switching", "busy"),
         (1, FAILED, "Failed", "bad"),
         (1, (staged("b1"), Abandoned(1, "no")), "Abandoned", "unknown"),
