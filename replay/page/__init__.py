@@ -5,6 +5,7 @@ nothing: the scripts of a page send requests to the API. Read the modules in thi
 
     routes        the addresses of all pages, and a page as an HTTP response
     overview      pipelines with their builds and health
+    open_matters  what is wrong or waits for a person, for overview, navigation and alerts page
     alerts        notices and alerts; the most urgent come first
     rollout       one rollout: stages, lag, checks, and possible actions
     code_changes  the code that changed between two builds

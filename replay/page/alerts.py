@@ -1,17 +1,17 @@
-"""Computes the data of the alerts page: notices and alerts, the most urgent first. Pure."""
+"""Computes the data of the alerts page: open matters, notices and alerts. Pure.
+
+The most urgent come first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kappa.replay.page.open_matters import OpenMatter
 from kappa.replay.page.overview import Health
-from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
-from kappa.replay.status.status import Status
 
-# Notices of these kinds can wait; all others stop rows, or say that rows are wrong.
-_WARNINGS = frozenset({"rollout_waits", "drift"})
 _TONES = ("bad", "warn", "unknown", "busy", "ok")
 
 
@@ -34,18 +34,37 @@ class NoticeRow:
         return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
 
 
-def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> list[NoticeRow]:
-    """Returns the notices with their states.
+def notice_rows(found: Iterable[ShownNotice], matters: Iterable[OpenMatter]) -> list[NoticeRow]:
+    """Returns a row for each open matter, and then a row for each notice of the past.
 
-    Open notices come before resolved notices, and critical ones before warnings. Within each group,
-    the newest notice comes first.
+    `found` are the notices, newest first. A matter that no notice tells has a row too. Critical
+    matters come before warnings. Within each group, the newest row comes first.
     """
+    told, matters = tuple(found), tuple(matters)
     rows = [
-        NoticeRow(each, _is_open(each, status, state), each.kind not in _WARNINGS) for each in found
+        NoticeRow(
+            next((each for each in told if matter.is_told_by(each)), None) or _untold(matter),
+            is_open=True,
+            is_critical=matter.is_critical,
+        )
+        for matter in matters
+    ]
+    rows += [
+        NoticeRow(each, is_open=False, is_critical=False)
+        for each in told
+        if not any(matter.is_told_by(each) for matter in matters)
     ]
     rows.sort(key=lambda row: row.notice.at, reverse=True)
     rows.sort(key=lambda row: (not row.is_open, row.is_open and not row.is_critical))
     return rows
+
+
+def _untold(matter: OpenMatter) -> ShownNotice:
+    """Returns an open matter in the form of a notice."""
+    return ShownNotice(
+        *(matter.kind, matter.at, matter.text, matter.hint),
+        *(matter.pipeline, matter.build, matter.rollout, "", None),
+    )
 
 
 def alert_health(alert: AlertStatus) -> Health:
@@ -70,32 +89,3 @@ def alert_health(alert: AlertStatus) -> Health:
 def sorted_alerts(found: Iterable[AlertStatus]) -> Sequence[AlertStatus]:
     """Sorts alerts by the severity of their states, the worst first, and then by name."""
     return sorted(found, key=lambda each: (_TONES.index(alert_health(each).tone), each.name))
-
-
-def _is_open(notice: ShownNotice, status: Status, state: State) -> bool:
-    builds = [each for each in status.builds if each.build == notice.build]
-    match notice.kind:
-        case "rollout_failed":
-            return not any(
-                each.pipeline == notice.pipeline
-                and each.number > (notice.rollout or 0)
-                and state.served_in(each.id) is not None
-                for each in state.rollouts
-            )
-        case "rollout_waits":
-            return any(
-                each.number == notice.rollout and each.waits for each in state.active_rollouts
-            )
-        case "build_stopped":
-            return any(each.stopped is not None for each in builds)
-        case "build_crashes":
-            return any(each.trouble for each in builds)
-        case "drift":
-            live = (each for each in status.builds if each.role == "live")
-            return any(drift.text == notice.text for each in live for drift in each.drifts)
-        case "disk_full":
-            return bool(status.disk)
-        case "proof_differs":
-            return state.serving.get(notice.pipeline) == notice.build
-        case _:
-            return True

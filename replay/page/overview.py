@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from kappa.replay.page.build_rates import (
@@ -24,8 +24,6 @@ from kappa.state.kept_frontiers import parse_moment
 
 # A job that has published within this time is at work on the missing records.
 _AT_WORK_SECONDS = 10.0
-# A failed rollout is news for so long, unless a later rollout of its pipeline begins.
-_NEWS = timedelta(days=1)
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
 # The order of states in the list: what needs a person comes first.
@@ -145,32 +143,6 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoppedBuild:
-    """A build whose job does not run, with the reason."""
-
-    build: BuildStatus
-    why: str
-
-
-def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
-    """Lists the builds whose job has stopped or has an error. Serving builds come first. Pure."""
-    builds = [
-        build
-        for role in ("live", "candidate", "idle")
-        for build in (getattr(card, role) for card in cards)
-        if build is not None
-    ]
-    found = {
-        build.build: StoppedBuild(
-            build, build.trouble if build.stopped is None else build.stopped.text
-        )
-        for build in builds
-        if build.stopped is not None or build.trouble
-    }
-    return tuple(found.values())
-
-
 def impact_text(differences: Sequence[Difference]) -> str:
     """Describes what a rollout changes in the served tables: `5 of 40 rows change in 2 tables`.
 
@@ -186,18 +158,6 @@ def impact_text(differences: Sequence[Difference]) -> str:
     among = sum((each.rows_before or 0) + each.added for each in moved)
     changes = "changes" if rows == 1 else "change"
     return f"{number(rows)} of {amount(among, 'row')} {changes} in {amount(len(moved), 'table')}"
-
-
-def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
-    """Lists failed rollouts that began within the last day, newest first. Pure.
-
-    A failed rollout is left out if a later rollout of the same pipeline exists.
-    """
-    last = {each.pipeline: each for each in state.rollouts}
-    found = sorted(last.values(), key=lambda each: -each.id)
-    return tuple(
-        each for each in found if each.phase is Phase.FAILED and now - parse_moment(each.at) < _NEWS
-    )
 
 
 def health_of(

@@ -43,16 +43,15 @@ from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.overview import (
     Health,
-    failed_rollouts,
     health_of,
     impact_text,
     phase_health,
     pipeline_cards,
     pipeline_list,
     rollout_health,
-    stopped_builds,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_offer
@@ -110,7 +109,7 @@ from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login
 from kappa.serving.http.app_state import place_of, stand_of
-from kappa.serving.http.bounds import client_of
+from kappa.serving.http.bounds import client_of, identity_in
 from kappa.serving.http.page.render import HEADERS, page_html, static_router
 from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
@@ -222,7 +221,7 @@ def render_page(
         name,
         place=place_of(request),
         now=now,
-        counts=_open_counts(request, desk),
+        counts=open_counts(request),
         generation=state.generation,
         supervised=supervised,
         with_token=request.app.state.accounts.is_guarded,
@@ -239,17 +238,29 @@ def render_page(
     return Response(html, status_code, headers=headers, media_type="text/html")
 
 
-def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
-    """Returns the numbers in the navigation: open rejects, and alerts that cannot send.
+def open_counts(request: Request) -> Mapping[str, tuple[int, bool]]:
+    """Returns the numbers in the navigation: open rejects, and open matters.
 
-    The result maps the address of a page to its number. If there is no recent status, the result is
-    empty, so that no page waits for a broker only because of a number.
+    The result maps the address of a page to its number, and to True if the number is critical. If
+    there is no recent status, the result is empty, so that no page waits for a broker only because
+    of a number.
     """
+    desk, identity = desk_of(request), identity_in(request.scope)
     status = desk.seen_status()
-    if status is None or not may(asker(request), Act.LOOK):
+    if status is None or identity is None or not may(identity, Act.LOOK):
         return {}
-    failing = sum(each.kind == "alert" for each in status.failing)
-    return {"/alerts": failing, "/rejects": sum(desk.open_rejects(status).values())}
+    matters = _matters_of(request, desk.here.state(), status, datetime.now(UTC))
+    return {
+        "/alerts": (len(matters), any(each.is_critical for each in matters)),
+        "/rejects": (sum(desk.open_rejects(status).values()), False),
+    }
+
+
+def _matters_of(
+    request: Request, state: State, status: Status, now: datetime
+) -> tuple[OpenMatter, ...]:
+    supervised = desk_of(request).here.running is not None
+    return open_matters(status, state, now, supervised=supervised)
 
 
 @router.get("/")
@@ -273,8 +284,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
-        stopped=stopped_builds(found),
-        failed=failed_rollouts(state, now),
+        matters=_matters_of(request, state, status, now),
         window=WINDOW.total_seconds(),
         pipelines=pipeline_list(found, search.strip(), sort),
         status=status,
@@ -816,7 +826,9 @@ def show_alerts(request: Request) -> Response:
         own=next((each for each in found if each.name == KAPPA), None),
         alert_health=alert_health,
         shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
-        notices=notice_rows(shown_notices(here.store, _ALERTS), desk.status(), state),
+        notices=notice_rows(
+            shown_notices(here.store, _ALERTS), _matters_of(request, state, desk.status(), now)
+        ),
         most=_LETTERS,
     )
 

@@ -110,6 +110,7 @@ def serving(world: World, **given: Any) -> Server:
         router=api.router,
         more=(events.router, changes.router, *routes.ROUTERS),
         desk=world.desk,
+        counts=routes.open_counts,
         changes=ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None),
         **given,
     )

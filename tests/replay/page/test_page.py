@@ -71,6 +71,7 @@ from kappa.state.journal.events import (
     Paused,
     PipelineRetired,
     PromoteAsked,
+    Proved,
     Staged,
     Verified,
 )
@@ -131,6 +132,7 @@ class Page(HTMLParser):
 def serving(world: World, token: str | None = None, *, accounts: Accounts | None = None) -> Server:
     routers: Any = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
     given: Any = {"token": token, "accounts": accounts, "desk": world.desk}
+    given["counts"] = routes.open_counts
     return Server(world.store, Allowance(at_once=1), **given, **routers)
 
 
@@ -328,11 +330,45 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
 def test_the_navigation_counts_what_is_open(world: World) -> None:
     world.lives()
     with serving(world) as server:
-        before, _, after = (got(server, path) for path in ("/history", "/", "/history"))
+        before, overview, after = (got(server, path) for path in ("/history", "/", "/history"))
+        alerts, missing = got(server, "/alerts"), got(server, "/nowhere")
+        wrong = got(server, "/rollouts/x")
 
     # No page looks for a count.
     assert "Rejects 2" not in before.text
-    assert "Rejects 2 Alerts 1 History" in after.text
+    # An alert cannot send, and a rollout is waiting.
+    for page in (overview, after, alerts, missing, wrong):
+        assert "Rejects 2 Alerts 2 History" in page.text
+    assert (missing.status, wrong.status) == (404, 400)
+    assert "Open 2" in alerts.text
+
+
+def test_each_open_matter_is_counted_shown_and_listed(world: World) -> None:
+    """The navigation, the overview and the page of alerts agree, whatever is wrong."""
+    world.lives()
+    put_stopped(world.store, "web-1", Conflict("no memory"))
+    drifts = [
+        Drift(DriftKind.FIELD, "visits", name, f"field {name}", "visits:0:7", "{}", "then")
+        for name in ("a", "b")
+    ]
+    put_drifts(world.store, "web-2", drifts)
+    world.append(Staged("shop", "shop-1", "v", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, "check failed", "mend it"))
+    world.append(Proved("web", "web-2", Offsets(), "one", 1, None, equal=False, rows=3, hash="h"))
+    told = (
+        *("alert late", "has stopped: no memory", "field a", "field b", "shop failed"),
+        "gives other rows than the tables of pipeline web",
+    )
+    with serving(world) as server:
+        overview, alerts = got(server, "/"), got(server, "/alerts")
+
+    for page in (overview, alerts):
+        assert "Alerts 7 History" in page.text
+        assert [each for each in told if each.casefold() not in page.text.casefold()] == []
+    assert "Open 7" in alerts.text
+    assert "is waiting for approval" in alerts.text
+    assert "Waiting for approval" in overview.text
 
 
 def test_many_failing_outlets_are_one_notice(world: World) -> None:

@@ -17,6 +17,7 @@ from kappa.kafka.reader import Record
 from kappa.replay.page import topic
 from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.open_matters import open_matters
 from kappa.replay.page.overview import Health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
@@ -26,7 +27,7 @@ from kappa.replay.status.topics.details import retention_text
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
-from kappa.state.journal.events import Failed, PromoteAsked, Staged
+from kappa.state.journal.events import Failed, PromoteAsked, Proved, Staged
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
@@ -316,38 +317,52 @@ def told(kind: str, *, build: str = "web-1", rollout: int | None = None) -> Show
 
 
 def test_a_notice_is_open_while_it_holds(world: World) -> None:
-    """Open ones come first, critical ones before warnings; a newer rollout settles a failed one."""
+    """Open ones come first, critical ones before warnings; a newer rollout settles a failed one.
+
+    A fact that no notice tells has a row too.
+    """
     store = world.store
     world.goes_live(world.build("web-1"), 1)
     found = [
         *(told("disk_full"), told("drift"), told("build_stopped"), told("proof_differs")),
-        *(told("rollout_failed", rollout=2), told("rollout_waits", rollout=3)),
+        *(told("rollout_failed", rollout=2), told("rollout_waits", rollout=4)),
     ]
 
     def seen() -> dict[str, str]:
-        rows = notice_rows(found, observe_status(store, None), world.here.state())
-        return {row.notice.kind: row.health.word for row in rows}
+        now, state = datetime.now(UTC), world.here.state()
+        matters = open_matters(observe_status(store, None), state, now, supervised=True)
+        rows = notice_rows(found, matters)
+        assert [row.is_open for row in rows].count(True) == len(matters)
+        return {f"{row.notice.kind} {row.notice.rollout or ''}": row.health.word for row in rows}
 
     world.append(Staged("web", "web-f", "version", ("new",)))
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "no", ""))
+    world.append(Staged("shop", "shop-1", "version", ("new",)))
+    world.append(Failed(number + 2, "no", ""))
+    world.append(Proved("web", "web-1", Offsets(), "one", 1, None, equal=False, rows=3, hash="h"))
     world.build("web-2")
     world.waits("web-2", "web-1")
+    last = world.here.state().rollouts[-1].id
     put_stopped(store, "web-1", Broken("broken"))
     put_drifts(store, "web-1", [Drift(DriftKind.FIELD, "visits", "f", "drift", "", "", "")])
-    assert list(seen().items()) == [
-        ("rollout_failed", "Critical"),
-        ("build_stopped", "Critical"),
-        ("proof_differs", "Critical"),
-        ("drift", "Warning"),
-        ("rollout_waits", "Warning"),
-        ("disk_full", "Resolved"),
+    open_ones = [
+        ("rollout_failed 3", "Critical"),
+        ("build_stopped ", "Critical"),
+        ("proof_differs ", "Critical"),
+        ("drift ", "Warning"),
+        ("rollout_waits 4", "Warning"),
+    ]
+    assert sorted(each for each in seen().items() if each[1] != "Resolved") == sorted(open_ones)
+    assert list(seen().values())[:6] == [
+        *("Critical", "Critical", "Critical", "Warning", "Warning", "Resolved")
     ]
 
     # The build before stays stopped, and an undo would need it.
-    world.append(PromoteAsked(number + 2))
-    world.switches(number + 2, "web-2", 2, "web-1")
-    assert [kind for kind, word in seen().items() if word != "Resolved"] == ["build_stopped"]
+    world.append(PromoteAsked(last))
+    world.switches(last, "web-2", 2, "web-1")
+    still = [kind for kind, word in seen().items() if word != "Resolved"]
+    assert still == ["rollout_failed 3", "build_stopped "]
 
 
 def test_the_worst_alert_comes_first() -> None:
