@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kappa.replay.page.open_matters import OpenMatter
-from kappa.replay.page.overview import Health
-from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
-
-_TONES = ("bad", "warn", "unknown", "busy", "ok")
+from kappa.replay.page.states import TONES, Health, alert_health, matter_health
+from kappa.replay.status.alerts import AlertStatus, ShownNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,7 @@ class NoticeRow:
     @property
     def health(self) -> Health:
         """Returns the notice's state (Critical, Warning or Resolved) and its tone for display."""
-        if not self.is_open:
-            return Health("Resolved", "ok")
-        return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
+        return matter_health(is_open=self.is_open, is_critical=self.is_critical)
 
 
 def notice_rows(found: Iterable[ShownNotice], matters: Iterable[OpenMatter]) -> list[NoticeRow]:
@@ -67,25 +63,6 @@ def _untold(matter: OpenMatter) -> ShownNotice:
     )
 
 
-def alert_health(alert: AlertStatus) -> Health:
-    """Returns the state of an alert in a few words, with a tone, and with the error if any."""
-    if alert.error:
-        return Health(str(alert.state).capitalize(), "bad", alert.error)
-    if alert.dead:
-        return Health("Has dead letters", "bad")
-    if alert.missed or alert.state is AlertState.OFF:
-        return Health("Missed changes" if alert.missed else "Off", "warn")
-    match alert.state:
-        case AlertState.NEW:
-            return Health("Nothing sent yet", "unknown")
-        case AlertState.REMOVED:
-            return Health("Removed", "unknown")
-        case AlertState.SENDING:
-            return Health("Sending", "busy")
-        case other:
-            return Health(str(other).capitalize(), "ok")
-
-
 def sorted_alerts(found: Iterable[AlertStatus]) -> Sequence[AlertStatus]:
     """Sorts alerts by the severity of their states, the worst first, and then by name."""
-    return sorted(found, key=lambda each: (_TONES.index(alert_health(each).tone), each.name))
+    return sorted(found, key=lambda each: (TONES.index(alert_health(each).tone), each.name))

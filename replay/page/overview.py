@@ -14,7 +14,7 @@ from kappa.replay.page.build_rates import (
     rate_of,
     rates_over_time,
 )
-from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.page.states import TONES, Health, health_of
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.page.formatting import amount, number
@@ -22,37 +22,18 @@ from kappa.state.journal.events import Difference, GenerationMade
 from kappa.state.journal.projections import Retirement
 from kappa.state.kept_frontiers import parse_moment
 
-# A job that has published within this time is at work on the missing records.
-_AT_WORK_SECONDS = 10.0
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
-# The order of states in the list: what needs a person comes first.
-_TONES = ("bad", "warn", "unknown", "busy", "ok")
-# The tones of the phases with which a rollout ends; every other phase is busy.
-_PHASE_TONES = {Phase.SERVED: "ok", Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
-    "state": lambda card, _: 9 if card.health is None else _TONES.index(card.health.tone),
+    "state": lambda card, _: 9 if card.health is None else TONES.index(card.health.tone),
     "last": lambda _, live: -(live.last_record_at or _OLDEST).timestamp(),
     "rate": lambda card, _: -(card.rate or 0.0),
     "lag": lambda _, live: -(live.lag or 0),
     "folded": lambda _, live: -live.folded,
     "rejected": lambda card, _: -card.open_rejects,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The health of a build in a few words.
-
-    `tone` is ok, busy, warn, bad or unknown; the page shows a different shape for each tone. `why`
-    is the reason, or "".
-    """
-
-    word: str
-    tone: str
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,59 +139,6 @@ def impact_text(differences: Sequence[Difference]) -> str:
     among = sum((each.rows_before or 0) + each.added for each in moved)
     changes = "changes" if rows == 1 else "change"
     return f"{number(rows)} of {amount(among, 'row')} {changes} in {amount(len(moved), 'table')}"
-
-
-def health_of(
-    build: BuildStatus, now: datetime, *, rate: float | None, supervised: bool = True
-) -> Health:
-    """Returns the health of a build. `supervised` is True if a supervisor is running.
-
-    `rate` is the number of offsets that the build folds per second, or None if it is not known yet.
-    """
-    age = build.age_seconds(now)
-    if build.stopped is not None:
-        return Health("Stopped", "bad", build.stopped.text)
-    if build.pause is not None:
-        return Health("Paused", "warn", build.pause.text)
-    if build.trouble:
-        return Health("In trouble", "bad", build.trouble)
-    if not supervised:
-        return Health("Not running", "warn", "kappa is not up: kappa up -d")
-    if build.lag is None:
-        return Health("Lag unknown", "unknown", "the broker was not asked")
-    if build.held_back:
-        return Health("Held back", "warn", "by a transaction that is open")
-    if build.lag <= 0:
-        return Health("Up to date", "ok")
-    if build.rests:
-        return Health("At rest", "ok", "it folds in turns, and at once for an undo")
-    if age is None or age >= _AT_WORK_SECONDS:
-        return Health("Behind", "warn")
-    if rate is None:
-        return Health("Measuring", "unknown", "its rate is not known yet")
-    return Health("Following", "ok") if rate else Health("Behind", "warn")
-
-
-def rollout_health(rollout: Rollout) -> Health:
-    """Returns the phase of a rollout in a few words, with a tone."""
-    word = rollout.phase_text.capitalize()
-    match rollout.phase:
-        case Phase.READY if rollout.waits:
-            return Health(word, "warn", "it was replayed and verified")
-        case phase:
-            return Health(word, _PHASE_TONES.get(phase, "busy"))
-
-
-def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a candidate: an error of its job, or the phase of its rollout."""
-    assert build.rollout is not None, "a candidate has one"
-    if build.stopped is not None or build.trouble:
-        return Health(
-            "In trouble",
-            "bad",
-            build.stopped.text if build.stopped is not None else build.trouble,
-        )
-    return rollout_health(build.rollout)
 
 
 def _pipeline_card(

@@ -36,7 +36,7 @@ from kappa.declare.alert import KAPPA
 from kappa.declare.board import Board, board_name, boards_in
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
-from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
+from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
@@ -45,17 +45,21 @@ from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.overview import (
-    Health,
-    health_of,
     impact_text,
-    phase_health,
     pipeline_cards,
     pipeline_list,
-    rollout_health,
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
-from kappa.replay.page.rollout import rollout_view, service_actions, undo_offer
+from kappa.replay.page.rollout import rollout_view, serves_now, service_actions, undo_offer
 from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
+from kappa.replay.page.states import (
+    Health,
+    alert_health,
+    health_of,
+    phase_health,
+    rollout_health,
+    serving_health,
+)
 from kappa.replay.page.table import (
     TableView,
     pending_change,
@@ -184,14 +188,6 @@ _LEGEND = {
     READS: "reads rows changed by",
     REMOVED: "leaves with",
 }
-# The states of nodes, by the shapes of the graph.
-_TONES = {
-    "ok": "fresh",
-    "busy": "moves",
-    "warn": "late or paused",
-    "bad": "stopped or failing",
-    "unknown": "nothing new",
-}
 # By the word in the address: the range of time of a board, with its name.
 _RANGES = {
     "1h": ("hour", timedelta(hours=1)),
@@ -229,7 +225,8 @@ def render_page(
         where=where,
         health=lambda build: _health_at(request, build, now),
         phase_health=phase_health,
-        rollout_health=rollout_health,
+        rollout_health=lambda each: rollout_health(each, serves=serves_now(state, each)),
+        serving_health=serving_health,
         **values,
     )
     # A page that follows what happens asks again the later, the longer the page takes to make.
@@ -946,7 +943,10 @@ def show_graph(
     drawn = replace(drawn, nodes=tuple(replace(each, href=href(each)) for each in drawn.nodes))
     changes = {each.node.change for each in drawn.nodes}
     numbers = {each.node.rollout for each in drawn.nodes if each.node.change}
-    tones = {each.state.tone for each in drawn.nodes if each.state is not None}
+    words: dict[str, dict[str, None]] = {}
+    for each in drawn.nodes:
+        if each.state is not None:
+            words.setdefault(each.state.tone, {})[each.state.word.lower()] = None
     return render_page(
         request,
         "graph",
@@ -958,7 +958,7 @@ def show_graph(
         undeployed=any(not each.node.is_deployed for each in drawn.nodes),
         touched=[each for each in _LEGEND if each in changes],
         legend=_LEGEND if len(numbers) == 1 else {k: f"{v} a rollout" for k, v in _LEGEND.items()},
-        tones={tone: word for tone, word in _TONES.items() if tone in tones},
+        tones={tone: ", ".join(found) for tone, found in words.items()},
         rollouts=[
             each
             for each in status.builds

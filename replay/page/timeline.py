@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.replay.page.overview import rollout_health
 from kappa.replay.page.rollout import UndoOffer, undo_offer
+from kappa.replay.page.states import rollout_health
 from kappa.replay.rollout.generation import retired_text, serving_in
 from kappa.replay.rollout.history import ProofRecord, proof_records
 from kappa.replay.rollout.prove.proof_text import proof_line

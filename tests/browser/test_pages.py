@@ -327,7 +327,7 @@ def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> N
     """The board is shown without a frame, and its title leads back."""
     with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
         page.goto("/boards/pages")
-        page.get_by_role("link", name="On a wall").click()
+        page.get_by_role("link", name="TV mode").click()
         expect(page.locator("#line")).to_have_text("Page live")
         expect(page.get_by_role("navigation")).to_have_count(0)
         size = "(each) => parseFloat(getComputedStyle(each).fontSize)"

@@ -22,10 +22,11 @@ from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
-from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
+from kappa.replay.page.overview import PipelineCard, pipeline_list
 from kappa.replay.page.queries import draw_rows, queried_tables
 from kappa.replay.page.rollout import stage_seconds, undo_offer
 from kappa.replay.page.samples import KindCount, sampled_tables
+from kappa.replay.page.states import health_of
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records

@@ -32,8 +32,9 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import health_of, impact_text, rollout_health
+from kappa.replay.page.overview import impact_text
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
+from kappa.replay.page.states import health_of, rollout_health
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import as_text, pretty_json, topic_view
@@ -223,7 +224,7 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     document = status_document(status, None, None, None, datetime.now(UTC))
     assert document["failing"] == [
         "sink <b> cannot send: no <i> answers: kappa sinks",
-        "alert late cannot be delivered: canary answered 500: kappa alerts list",
+        "alert late cannot send: canary answered 500: kappa alerts list",
     ]
     assert f"WARNING: {document['failing'][0]}\n" in status_heading(status, None, None)
     told = [(each["sink"], each["state"], each["written"]) for each in asked]
@@ -256,7 +257,7 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
         page = got(server, "/")
 
     told = (
-        "Alert late cannot be delivered: canary answered 500.",
+        "Alert late cannot send: canary answered 500.",
         "On the way",
         "Waiting for approval",
         "web: events are no longer as declared, in 2 ways",
@@ -314,7 +315,7 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
 
     told = (
         f"the job has stopped: no memory {EVIL} (give it more)",
-        "Alert late cannot be delivered",
+        "Alert late cannot send",
         "of shop failed",
         f": check failed {EVIL}",
         "On the way",
@@ -1009,6 +1010,33 @@ def test_a_phase_has_one_word_on_all_pages(
 ) -> None:
     health = rollout_health(fold_records(numbered(*events)).rollout(number))
     assert (health.word, health.tone) == (word, tone)
+
+
+def test_what_serves_is_called_so_on_all_pages(lived: Lived) -> None:
+    """Rollout 2 made generation 2, which serves; a sentence has the tense of its state."""
+    server, _ = lived
+    now = {path: got(server, path).text for path in ("/rollouts/2", "/generations/2", "/history")}
+    then = {path: got(server, path).text for path in ("/rollouts/1", "/generations/1")}
+
+    assert re.search("web became .{,40} Serving ", now["/rollouts/2"])
+    assert "Generation 2 Serving" in now["/generations/2"]
+    assert "Serving Rollout 2 took" in now["/history"]
+    assert "Builds that serve Pipeline" in now["/generations/2"]
+    assert "Builds that served Pipeline" in then["/generations/1"]
+    assert "as this generation shows them" in now["/generations/2"]
+    assert "as this generation showed them last" in then["/generations/1"]
+    assert "web became" in then["/rollouts/1"]
+    assert "web did not become" in got(server, "/rollouts/3").text
+    assert "Generation 1 Served" in then["/generations/1"]
+
+
+def test_an_alert_has_one_state_on_all_pages(lived: Lived) -> None:
+    texts = [got(lived[0], path).text for path in ("/", "/alerts", "/graph")]
+
+    for text in texts:
+        assert "cannot send" in text.casefold()
+        assert "Retrying" not in text
+        assert "cannot be delivered" not in text
 
 
 def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from test_page import got, serving
 from kappa.base.errors import Broken
 from kappa.kafka.reader import Record
 from kappa.replay.page import topic
-from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
+from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.open_matters import open_matters
-from kappa.replay.page.overview import Health
+from kappa.replay.page.states import Health, alert_health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
 from kappa.replay.status.logs import LogLevel, log_columns, log_part, place_at
@@ -85,14 +85,14 @@ def test_a_table_is_as_its_pipeline_is() -> None:
         "topic:lost": ("Not on the broker", "bad"),
         "pipeline:web": ("Following", "ok"),
         "pipeline:slow": ("Behind", "warn"),
-        "table:web.hits": ("Fresh", "ok"),
+        "table:web.hits": ("Following", "ok"),
         "table:web.bad": ("Broken", "bad"),
         "table:slow.late": ("Behind", "warn"),
-        "sink:out": ("Sends", "ok"),
+        "sink:out": ("Up to date", "ok"),
         "sink:stuck": ("Cannot send", "bad"),
-        "alert:told": ("Follows", "ok"),
+        "alert:told": ("Up to date", "ok"),
         "alert:wrong": ("Cannot send", "bad"),
-        "alert:given_up": ("1,200 dead letters", "warn"),
+        "alert:given_up": ("Has dead letters", "bad"),
     }
 
 
@@ -102,10 +102,11 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
     with serving(world) as server:
         page = got(server, "/graph")
 
-    assert "table page_hits, folded by key. Fresh: Up to date" in page.text
+    assert "table page_hits, folded by key. Up to date" in page.text
     assert "alert late. Cannot send: canary answered 500" in page.text
-    assert "stopped or failing" in page.text
-    assert "late or paused" not in page.text
+    # The legend has the words of the states in the picture.
+    assert "up to date" in page.text
+    assert "cannot send" in page.text
 
 
 def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
