@@ -227,6 +227,7 @@ def render_page(
         phase_health=phase_health,
         rollout_health=lambda each: rollout_health(each, serves=serves_now(state, each)),
         serving_health=serving_health,
+        version_of=lambda build: state.versions.get(build, ""),
         **values,
     )
     # A page that follows what happens asks again the later, the longer the page takes to make.

@@ -468,7 +468,7 @@ def test_keyboard_does_all_and_focus_is_seen(chromium: Browser, tmp_path: Path) 
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(
-            "Build web-3 (version version-of-web-3) of pipeline web will serve instead of web-2"
+            "Build web-3 (version versio…) of pipeline web will serve instead of web-2"
         )
         expect(page.locator("#plan-yes")).to_be_focused()
         page.keyboard.press("Escape")

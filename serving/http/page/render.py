@@ -195,6 +195,7 @@ def _environment() -> Environment:
         "size": size,
         "value": formatting.value,
         "exact": formatting.exact,
+        "times": formatting.times,
         "amount": formatting.amount,
         "per": formatting.per,
         "scaled": formatting.scaled,

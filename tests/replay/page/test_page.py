@@ -1064,7 +1064,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
         receipt = got(server, "/generations/2")
 
     assert f"Verification: passed A promote sends {' '.join(sent)}" in before.text
-    assert would.endswith(f"(version version-of-web-1), and send {', '.join(sent)}")
+    assert would.endswith(f"(version versio…), and send {', '.join(sent)}")
     shown = "".join(f"  sends: {each}\n" for each in sent)
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
     assert not is_damaged
@@ -1075,8 +1075,31 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
 def test_history_names_builds_alike(lived: Lived) -> None:
     told = [each.get("title") for each in got(lived[0], "/history").all("span")]
 
-    # As generation 1, and as the build that generation 2 replaced.
-    assert told.count("build web-1, version version-of-web-1") == 2
+    # As generation 1, as the build that generation 2 replaced, and as the build of an undo.
+    assert told.count("build web-1, version version-of-web-1") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "build"),
+    [
+        *(("/", "web-2"), ("/", "web-3"), ("/history", "web-3"), ("/rollouts/{}", "web-2")),
+        *(("/rollouts/{}", "web-3"), ("/generations/2", "web-1"), ("/generations/2", "web-2")),
+        *(("/tables", "web-2"), ("/tables/web/page_hits", "web-2"), ("/alerts", "web-3")),
+        ("/topics/visits", "web-3"),
+    ],
+)
+def test_a_build_has_one_name_on_all_pages(lived: Lived, path: str, build: str) -> None:
+    server, candidate = lived
+
+    assert f"{build} · versio…" in got(server, path.format(candidate)).text
+
+
+def test_a_sentence_of_a_command_has_the_times_of_a_page() -> None:
+    told = formatting.times(
+        "paused since 2026-01-31T14:05:00Z by ada, 2026-01-31T14:05:00.25+00:00"
+    )
+    assert told == "paused since 2026-01-31 14:05:00 UTC by ada, 2026-01-31 14:05:00 UTC"
+    assert formatting.times("record 2026-01-31T14") == "record 2026-01-31T14"
 
 
 def test_timeline_has_generations_and_rollouts_newest_first() -> None:
