@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
+from kappa.replay.page.samples import counted_parts
 from kappa.replay.rollout.operator_requests import (
     abandon_rollout,
     active_rollout,
@@ -265,7 +266,9 @@ def _rollouts_to_promote(state: State, wanted: Intent) -> tuple[Rollout, ...]:
 def _outgoing_text(here: ProjectContext, state: State, rollout: Rollout) -> str:
     # A birth that cannot be read is reported where it matters.
     with suppress(KappaError):
-        lines = sends_at_switch(here.store, state, rollout, most=here.settings.alerts.most)
+        parts = counted_parts(here.store, rollout)
+        most = here.settings.alerts.most
+        lines = sends_at_switch(here.store, state, rollout, most=most, parts=parts)
         return f", and send {', '.join(lines)}" if lines else ""
     return ""
 

@@ -51,7 +51,13 @@ from kappa.replay.page.overview import (
 )
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
 from kappa.replay.page.rollout import rollout_view, serves_now, service_actions, undo_offer
-from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
+from kappa.replay.page.samples import (
+    SampledTable,
+    counted_parts,
+    outlet_parts,
+    sampled_tables,
+    samples_of,
+)
 from kappa.replay.page.states import (
     Health,
     alert_health,
@@ -316,7 +322,10 @@ def show_rollout(request: Request, number: int) -> Response:
         now,
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
-        sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
+        sends=_sends_of(desk, state, wanted),
+        with_parts=view.comparable
+        and wanted.waits
+        and bool(outlet_parts(desk.memory.birth(wanted.build))),
         soak_seconds=desk.here.settings.rollout.soak_seconds,
         kept=next(
             (
@@ -327,6 +336,38 @@ def show_rollout(request: Request, number: int) -> Response:
             None,
         ),
     )
+
+
+@router.get("/rollouts/{number}/sends")
+@needs(Act.LOOK)
+def show_sends(request: Request, number: int) -> Response:
+    """Shows what the switch of a rollout sends, after a comparison of the rows that outlets send.
+
+    Without the comparison, the numbers of an outlet with a condition are upper bounds.
+    """
+    desk, now = desk_of(request), datetime.now(UTC)
+    state = desk.here.state()
+    view = rollout_view(state, _rollout_numbered(state, number), None, None)
+    underway = False
+    if view.comparable and view.live_build is not None:
+        # A comparison that fails is reported beside the samples of rows.
+        with suppress(KappaError):
+            underway = samples_of(desk, view.live_build, view.rollout.build) is None
+    return render_page(
+        request,
+        "sends",
+        state,
+        now,
+        rollout=view.rollout,
+        sends=_sends_of(desk, state, view.rollout),
+        underway=underway,
+    )
+
+
+def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[str, ...]:
+    """Describes what the sinks and alerts of a rollout send at the switch."""
+    store, most = desk.here.store, desk.here.settings.alerts.most
+    return sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
 
 
 def _code_changes_of(

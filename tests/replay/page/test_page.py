@@ -102,6 +102,7 @@ PATHS = (
     ),
     *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}"),
     *("/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/3", "/rollouts/4"),
+    "/rollouts/{candidate}/sends",
 )
 
 FAILED = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
@@ -1050,7 +1051,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
-        "at most 42 messages of alert busy",
+        "at most 42 messages of alert busy (for those of 42 rows that meet its condition)",
         "42 messages of alert late",
     )
     with serving(world) as server:
@@ -1070,6 +1071,29 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     assert not is_damaged
     assert f"Sent at the switch {' '.join(sent)}" in after.text
     assert f"Sent: {', '.join(sent)}." in receipt.text
+
+
+def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path) -> None:
+    """Before the comparison, the number is a bound. Then page and dialog have the same number.
+
+    Of 40 rows, 31 have more than 9 hits before, and 38 of 42 rows have after.
+    """
+    world = World(tmp_path)
+    world.lives()
+    world.be_up()
+    wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
+    with serving(world) as server:
+        page = got(server, "/rollouts/5")
+        counted = got(server, "/rollouts/5/sends")
+        would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
+        again = got(server, "/rollouts/5")
+
+    assert "at most 42 messages of alert busy (for those of 42 rows" in page.text
+    loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
+    assert loads == ["/rollouts/5/sends?after=0"]
+    assert "A promote sends 38 messages of alert busy 42 messages of alert late" in counted.text
+    assert would.endswith("and send 38 messages of alert busy, 42 messages of alert late")
+    assert "A promote sends 38 messages of alert busy 42 messages of alert late" in again.text
 
 
 def test_history_names_builds_alike(lived: Lived) -> None:
