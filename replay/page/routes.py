@@ -65,6 +65,7 @@ from kappa.replay.page.states import (
     phase_health,
     rollout_health,
     serving_health,
+    topic_health,
 )
 from kappa.replay.page.table import (
     TableView,
@@ -233,6 +234,7 @@ def render_page(
         phase_health=phase_health,
         rollout_health=lambda each: rollout_health(each, serves=serves_now(state, each)),
         serving_health=serving_health,
+        topic_health=topic_health,
         version_of=lambda build: state.versions.get(build, ""),
         **values,
     )
