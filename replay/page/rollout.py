@@ -122,7 +122,7 @@ class UndoOffer:
 
     @property
     def why_not(self) -> str:
-        """Returns what `blocked_by` does and needs, which continues a sentence, or ""."""
+        """Returns what `blocked_by` does and needs, as the end of a sentence, or ""."""
         if self.blocked_by is None:
             return ""
         end = "be promoted or abandoned" if self.blocked_by.waits else "end"
@@ -142,11 +142,10 @@ class UndoOffer:
 class RolloutView:
     """All values that the page of a rollout shows.
 
-    `checks` begins with the checks that failed. `serving` is the build that serves
-    the pipeline. `retry` is the command that starts the rollout
-    again, or "" if the rollout cannot be started again. `newer` is the pipeline's last rollout, if
-    it is another rollout. `serves` is True if the pipeline serves by this
-    rollout now, and `undo` is the undo of the rollout then, if its build before is kept.
+    `checks` begins with the checks that failed. `serving` is the build that serves the pipeline.
+    `retry` is the command that starts the rollout again, or "" if the rollout cannot be started
+    again. `newer` is the pipeline's last rollout, if it is another rollout. `serves` is True if the
+    pipeline serves by this rollout now. Then `undo` is its undo, if the build before is kept.
     """
 
     rollout: Rollout

@@ -24,7 +24,7 @@ _CANNOT_SEND = "Cannot send"
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a build in a few words.
+    """The state of a build or of another thing in a few words.
 
     `tone` is ok, busy, warn, bad or unknown; the page shows a different shape for each tone. `why`
     is the reason, or "".
