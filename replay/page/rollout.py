@@ -281,6 +281,8 @@ def undo_offer(state: State, pipeline: str, to: int | None = None) -> UndoOffer 
     `to` is the generation whose build would serve again; by default, the idle build would. Returns
     None if that build is not kept, serves now, or is about to serve.
     """
+    if pipeline not in state.idle:
+        return None
     try:
         name, build = undo_target(state, pipeline, to)
     except KappaError:

@@ -224,7 +224,7 @@ def render_page(
         name,
         place=place_of(request),
         now=now,
-        counts=open_counts(request),
+        counts=open_counts(request, state),
         generation=state.generation,
         supervised=supervised,
         with_token=request.app.state.accounts.is_guarded,
@@ -244,9 +244,10 @@ def render_page(
     return Response(html, status_code, headers=headers, media_type="text/html")
 
 
-def open_counts(request: Request) -> Mapping[str, tuple[int, bool]]:
+def open_counts(request: Request, state: State | None = None) -> Mapping[str, tuple[int, bool]]:
     """Returns the numbers in the navigation: open rejects, and open matters.
 
+    `state` is the present state if it is known already.
     The result maps the address of a page to its number, and to True if the number is critical. If
     there is no recent status, the result is empty, so that no page waits for a broker only because
     of a number.
@@ -255,7 +256,8 @@ def open_counts(request: Request) -> Mapping[str, tuple[int, bool]]:
     status = desk.seen_status()
     if status is None or identity is None or not may(identity, Act.LOOK):
         return {}
-    matters = _matters_of(request, desk.here.state(), status, datetime.now(UTC))
+    state = desk.here.state() if state is None else state
+    matters = _matters_of(request, state, status, datetime.now(UTC))
     return {
         "/alerts": (len(matters), any(each.is_critical for each in matters)),
         "/rejects": (sum(desk.open_rejects(status).values()), False),
