@@ -247,10 +247,9 @@ def render_page(
 def open_counts(request: Request, state: State | None = None) -> Mapping[str, tuple[int, bool]]:
     """Returns the numbers in the navigation: open rejects, and open matters.
 
-    `state` is the present state if it is known already.
     The result maps the address of a page to its number, and to True if the number is critical. If
     there is no recent status, the result is empty, so that no page waits for a broker only because
-    of a number.
+    of a number. `state` is the present state if it is known already.
     """
     desk, identity = desk_of(request), identity_in(request.scope)
     status = desk.seen_status()
