@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 for folder in ("", "tests/support", "tests/browser", "tests/replay/page"):
@@ -145,6 +144,8 @@ _INVALID = {
     7: (b'{"page": "/cart", "visit', "the text ends within a string"),
     8: (b"\xff\xfe\x00", "the value is not UTF-8"),
 }
+# The ages of generation 1 and of the silence of a receiver, in seconds.
+_SERVED_AGO, _SILENT_FOR = 5400, 1200
 # A hit of a page that is not counted is None.
 _Fold = Callable[[str], str | None]
 
@@ -271,8 +272,7 @@ class Shop(World):
     def append(self, *events: Event, ago: float = 0.0) -> None:
         """Appends events to the journal, dated some seconds before the world's clock."""
         late = (datetime.now(UTC) - self.now).total_seconds()
-        with mock.patch("kappa.state.journal.journal.acting_user", return_value="ada@canary"):
-            super().append(*events, ago=ago + late)
+        super().append(*events, ago=ago + late)
 
     def rolls_out(
         self,
@@ -336,34 +336,36 @@ class Shop(World):
         )
 
     def alerts(self) -> None:
-        """Sends messages of the alert `busy`; the receiver of the alert `chat` does not answer."""
-        now, found = self.now.timestamp(), self.log.hits(_FOLDS["web-2"][0], self.log.reached(0))
-        busy = sorted((minute, page, hits) for (page, minute), hits in found.items() if hits > 9)
-        sent = 0.0
-        for number, (minute, page, hits) in enumerate(busy):
-            sent = minute.timestamp() + 58
-            key = {"page": page, "minute": minute.strftime("%Y-%m-%d %H:%M:%S")}
-            row = {"before": {**key, "hits": hits - 1}, "after": {**key, "hits": hits}}
-            body = {"alert": "busy", "id": f"b{number}", "op": "update", "key": key, **row}
-            body["at"] = time_as_text(sent)
-            ShownOnPage(self.store, "busy").send(Message(f"b{number}", json.dumps(body)))
+        """Sends the messages of both alerts since generation 1.
+
+        The receiver of the alert `chat` does not answer any more, so one of its messages was given
+        up, and the later ones wait.
+        """
+        now = self.now.timestamp()
+        found = self.log.hits(_FOLDS["web-2"][0], self.log.reached(0))
+        # Each minute is a slice, so a row is inserted with all its hits.
+        rows = sorted(
+            (minute.timestamp() + 58, page, minute, hits)
+            for (page, minute), hits in found.items()
+            if minute.timestamp() + 58 > now - _SERVED_AGO
+        )
+        busy = [_message("busy", *row) for row in rows if row[-1] > 9]
+        for message in busy:
+            ShownOnPage(self.store, "busy").send(message)
         put_outbox(self.store, "busy", Outbox(1, "1.web-2.1", now, (), None))
-        progress = AlertProgress(1, delivered=len(busy), delivered_at=sent)
+        last = max((at for at, *_, hits in rows if hits > 9), default=None)
+        progress = AlertProgress(1, delivered=len(busy), delivered_at=last)
         put_alert_progress(self.store, "busy", progress)
-        letters = []
-        for page, minute in sorted(
-            (each for each in found if each[0] == "/cart"), key=lambda each: each[1]
-        )[-12:]:
-            key = {"page": page, "minute": minute.strftime("%Y-%m-%d %H:%M:%S")}
-            body = {"alert": "chat", "id": f"msg_{minute:%H%M}", "op": "insert", "key": key}
-            body["after"] = {**key, "hits": found[page, minute]}
-            letters.append(Message(f"msg_{minute:%H%M}", json.dumps(body)))
-        dead, waiting = letters[0], letters[-1]
-        put_outbox(self.store, "chat", Outbox(1, "1.web-2.1", now, (waiting,), None))
+
+        cart = [row for row in rows if row[1] == "/cart"]
+        answered = [at for at, *_ in cart if at <= now - _SILENT_FOR]
+        dead, *waiting = [_message("chat", *row) for row in cart[len(answered) :]]
+        put_outbox(self.store, "chat", Outbox(2, "1.web-2.1", now, tuple(waiting), None))
         given_up = DeadLetter(dead, "chat.example answered 500", 10, time_as_text(now - 120))
         put_dead_letter(self.store, "chat", given_up)
         progress = AlertProgress(
-            1, 0, 2, now - 90, now + 240, 37, now - 600, "chat.example answered 500"
+            *(2, 0, 7, now - 119, now + 240, len(answered), answered[-1]),
+            "chat.example answered 500",
         )
         put_alert_progress(self.store, "chat", progress)
 
@@ -440,32 +442,41 @@ def _difference(
     )
 
 
+def _message(alert: str, at: float, page: str, minute: datetime, hits: int) -> Message:
+    """Returns the message about a row that an alert has inserted."""
+    key = {"page": page, "minute": minute.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    body = {"alert": alert, "id": f"msg_{minute:%H%M}{len(page):x}", "op": "insert", "key": key}
+    body |= {"after": {**key, "hits": hits}, "at": time_as_text(at)}
+    return Message(body["id"], json.dumps(body))
+
+
 def shop(folder: Path) -> World:
     """Creates a project with one pipeline, a waiting candidate, and a long history."""
     world = Shop(folder)
-    born = {"web-1": 5462, "web-2": 1862, "web-f": 1502, "web-a": 902, "web-3": 142}
+    born = {"web-1": 5462, "web-2": 1862, "web-f": 1502, "web-a": 902, "web-3": 132}
     for build, ago in born.items():
         world.build(build, offset=LOG_END, evil="cart", code=_FOLDS[build][1], born_ago=ago)
     changed = "function web changed"
-    world.rolls_out("web-1", 1, reason="new", ago=5402)
+    world.rolls_out("web-1", 1, reason="new", ago=_SERVED_AGO + 2)
     world.rolls_out("web-2", 2, reason=changed, before="web-1", ago=1802)
     world.rolls_out("web-f", reason=changed, before="web-2", ago=1440)
     world.append(Staged("web", "web-a", fingerprint("web-a"), (changed,)), ago=900)
     number = max(record.number for record in world.journal.after(0))
     died, look = "the job of build web-a died 3 times in a row", "see kappa logs web-a"
     world.append(Failed(number, died, look), ago=810)
-    world.rolls_out("web-3", reason=changed, before="web-2", ago=80, auto_promote=False)
+    # The verification has read all records, and the newest of them is older.
+    world.rolls_out("web-3", reason=changed, before="web-2", ago=70, auto_promote=False)
     failed = next(each for each in world.here.state().rollouts if each.number == 3)
     world.alerts()
     text = "rollout {} of pipeline web failed: {}"
     world.tells("rollout_failed", text.format(3, failed.reason), "", "web-f", 3, 1440)
     world.tells("rollout_failed", text.format(4, died), look, "web-a", 4, 810)
     waits, act = (
-        "rollout 5 of pipeline web waits for a yes",
+        "rollout 5 of pipeline web is waiting for approval",
         "kappa promote web, or kappa abandon web",
     )
-    world.tells("rollout_waits", waits, act, "web-3", 5, 80)
-    write_log(world, "web-3", _log_lines(world), ago=80)
+    world.tells("rollout_waits", waits, act, "web-3", 5, 70)
+    write_log(world, "web-3", _log_lines(world), ago=70)
     for build, ago in (("web-1", 5462), ("web-2", 1862), ("web-f", 1500)):
         count = sum(each for _, _, each in world.log.reached(ago - 48).items())
         caught_up = _line(world, ago - 46, "INFO", f"slice 1: {count:,} offsets in 41.8 s")
@@ -511,16 +522,22 @@ def _begun_line(world: World, build: str, ago: float) -> str:
 
 
 def _log_lines(world: Shop) -> Iterator[str]:
-    """Yields the lines in the log of the candidate's job."""
-    count = sum(each for _, _, each in world.log.reached(92).items())
-    yield _begun_line(world, "web-3", 139.2)
+    """Yields the lines in the log of the candidate's job.
+
+    The first slice has 1,000 offsets, and each later slice has all records until it begins.
+    """
+    second, third = (
+        sum(count for _, _, count in world.log.reached(ago).items()) for ago in (121.8, 83.1)
+    )
+    yield _begun_line(world, "web-3", 129.2)
     for ago, level, text in (
-        (131.8, "INFO", "slice 1: 1,000 offsets in 5.1 s"),
-        (124.9, "WARN", "slice 2 took 6.9 s, of which the commit of page_hits took 4.1 s"),
-        (124.9, "INFO", f"slice 2: {count - 1000} offsets in 6.9 s"),
-        (120.4, "WARN", "visits:0:7 and visits:0:8 were rejected: no_json"),
-        (92.3, "INFO", "build web-3 is aligned with build web-2"),
-        (80.1, "INFO", "2 checks passed"),
+        (121.8, "WARN", "visits:0:7 and visits:0:8 were rejected: no_json"),
+        (121.8, "INFO", "slice 1: 1,000 offsets in 5.1 s"),
+        (114.9, "WARN", "slice 2 took 6.9 s, of which the commit of page_hits took 4.1 s"),
+        (114.9, "INFO", f"slice 2: {second - 1000} offsets in 6.9 s"),
+        (82.6, "INFO", f"slice 3: {third - second} offsets in 0.5 s"),
+        (82.3, "INFO", "build web-3 is aligned with build web-2"),
+        (70.1, "INFO", "2 checks passed"),
     ):
         yield _line(world, ago, level, text)
 
@@ -540,7 +557,7 @@ def many(folder: Path) -> World:
 def shown(world: World) -> Iterator[str]:
     """Serves the pages of a project during the block, and yields their address."""
     with serving(world) as server:
-        server.state.place = ProjectPlace("shop", "/home/ada/shop/.kappa", "canary")
+        server.state.place = ProjectPlace("shop", "/home/ada/shop/.kappa", "laptop")
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -555,8 +572,9 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
             page.wait_for_load_state("load")
             if path != "/nowhere":
                 page.locator("#line[data-state=live]").wait_for()
-            # Samples of rows come after the page.
+            # Samples of rows and numbers of messages come after the page.
             page.locator("[data-load] > p:only-child > a").wait_for(state="detached")
+            page.locator("#sends[data-load]", has_text="at most").wait_for(state="detached")
             page.wait_for_timeout(300)
             ending = "" if into == HERE else f"-{size}"
             page.screenshot(path=into / f"page-{name}{ending}.png", full_page=into != HERE)
@@ -566,6 +584,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
 def main(folder: str | None) -> None:
     """Takes the screenshots for the docs, or those of all pages if a folder is given."""
     into = HERE if folder is None else Path(folder)
+    os.environ["KAPPA_BY"] = "ada@laptop"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),

@@ -4,7 +4,9 @@ The templates are in serving/http/page. The functions are pure where possible. A
 nothing: the scripts of a page send requests to the API. Read the modules in this order:
 
     routes        the addresses of all pages, and a page as an HTTP response
+    states        the words for all states, such as `Up to date` and `Waiting for approval`
     overview      pipelines with their builds and health
+    open_matters  what is wrong or waits for a person, for overview, navigation and alerts page
     alerts        notices and alerts; the most urgent come first
     rollout       one rollout: stages, lag, checks, and possible actions
     code_changes  the code that changed between two builds

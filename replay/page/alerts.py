@@ -1,18 +1,16 @@
-"""Computes the data of the alerts page: notices and alerts, the most urgent first. Pure."""
+"""Computes the data of the alerts page: open matters, notices and alerts. Pure.
+
+The most urgent come first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kappa.replay.page.overview import Health
-from kappa.replay.rollout.state import State
-from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
-from kappa.replay.status.status import Status
-
-# Notices of these kinds can wait; all others stop rows, or say that rows are wrong.
-_WARNINGS = frozenset({"rollout_waits", "drift"})
-_TONES = ("bad", "warn", "unknown", "busy", "ok")
+from kappa.replay.page.open_matters import OpenMatter
+from kappa.replay.page.states import TONES, Health, alert_health, matter_health
+from kappa.replay.status.alerts import AlertStatus, ShownNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,71 +27,42 @@ class NoticeRow:
     @property
     def health(self) -> Health:
         """Returns the notice's state (Critical, Warning or Resolved) and its tone for display."""
-        if not self.is_open:
-            return Health("Resolved", "ok")
-        return Health("Critical", "bad") if self.is_critical else Health("Warning", "warn")
+        return matter_health(is_open=self.is_open, is_critical=self.is_critical)
 
 
-def notice_rows(found: Iterable[ShownNotice], status: Status, state: State) -> list[NoticeRow]:
-    """Returns the notices with their states.
+def notice_rows(found: Iterable[ShownNotice], matters: Iterable[OpenMatter]) -> list[NoticeRow]:
+    """Returns a row for each open matter, and then a row for each notice of the past.
 
-    Open notices come before resolved notices, and critical ones before warnings. Within each group,
-    the newest notice comes first.
+    `found` are the notices, newest first. A matter that no notice tells has a row too. Critical
+    matters come before warnings. Within each group, the newest row comes first.
     """
+    told, matters = tuple(found), tuple(matters)
     rows = [
-        NoticeRow(each, _is_open(each, status, state), each.kind not in _WARNINGS) for each in found
+        NoticeRow(
+            next((each for each in told if matter.is_told_by(each)), None) or _untold(matter),
+            is_open=True,
+            is_critical=matter.is_critical,
+        )
+        for matter in matters
+    ]
+    rows += [
+        NoticeRow(each, is_open=False, is_critical=False)
+        for each in told
+        if not any(matter.is_told_by(each) for matter in matters)
     ]
     rows.sort(key=lambda row: row.notice.at, reverse=True)
     rows.sort(key=lambda row: (not row.is_open, row.is_open and not row.is_critical))
     return rows
 
 
-def alert_health(alert: AlertStatus) -> Health:
-    """Returns the state of an alert in a few words, with a tone, and with the error if any."""
-    if alert.error:
-        return Health(str(alert.state).capitalize(), "bad", alert.error)
-    if alert.dead:
-        return Health("Has dead letters", "bad")
-    if alert.missed or alert.state is AlertState.OFF:
-        return Health("Missed changes" if alert.missed else "Off", "warn")
-    match alert.state:
-        case AlertState.NEW:
-            return Health("Nothing sent yet", "unknown")
-        case AlertState.REMOVED:
-            return Health("Removed", "unknown")
-        case AlertState.SENDING:
-            return Health("Sending", "busy")
-        case other:
-            return Health(str(other).capitalize(), "ok")
+def _untold(matter: OpenMatter) -> ShownNotice:
+    """Returns an open matter in the form of a notice."""
+    return ShownNotice(
+        *(matter.kind, matter.at, matter.text, matter.hint),
+        *(matter.pipeline, matter.build, matter.rollout, "", None),
+    )
 
 
 def sorted_alerts(found: Iterable[AlertStatus]) -> Sequence[AlertStatus]:
     """Sorts alerts by the severity of their states, the worst first, and then by name."""
-    return sorted(found, key=lambda each: (_TONES.index(alert_health(each).tone), each.name))
-
-
-def _is_open(notice: ShownNotice, status: Status, state: State) -> bool:
-    builds = [each for each in status.builds if each.build == notice.build]
-    match notice.kind:
-        case "rollout_failed":
-            return not any(
-                each.number == notice.rollout and state.newer_rollout(each) is not None
-                for each in state.rollouts
-            )
-        case "rollout_waits":
-            return any(
-                each.number == notice.rollout and each.waits for each in state.active_rollouts
-            )
-        case "build_stopped":
-            return any(each.stopped is not None for each in builds)
-        case "build_crashes":
-            return any(each.trouble for each in builds)
-        case "drift":
-            live = (each for each in status.builds if each.role == "live")
-            return any(drift.text == notice.text for each in live for drift in each.drifts)
-        case "disk_full":
-            return bool(status.disk)
-        case "proof_differs":
-            return state.serving.get(notice.pipeline) == notice.build
-        case _:
-            return True
+    return sorted(found, key=lambda each: (TONES.index(alert_health(each).tone), each.name))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import quote
 
-from kappa.replay.page.overview import Health
+from kappa.replay.page.states import Health
 from kappa.replay.status.graph import (
     CHANGED,
     NEW,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kappa.base.errors import Conflict, Damaged, KappaError, UsageError
+from kappa.replay.page.samples import counted_parts
 from kappa.replay.rollout.operator_requests import (
     abandon_rollout,
     active_rollout,
@@ -31,6 +32,7 @@ from kappa.replay.rollout.operator_requests import (
     may_resume,
     ready_rollout,
     ready_rollouts,
+    refuse_underway,
     seen_rollout,
     undo_target,
 )
@@ -45,6 +47,7 @@ from kappa.replay.rollout.rollout_numbers import rollout_of_number, serving_pipe
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.verify.diff_listing import difference_line, rejects_line
 from kappa.replay.status.outgoing_changes import sends_at_switch
+from kappa.serving.http.page.formatting import short
 from kappa.state.files.address import changed_at
 from kappa.state.journal.journal import JournalRecord, as_document
 from kappa.state.journal.projections import rollout_id
@@ -97,14 +100,15 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
         case "promote":
             ready = _rollouts_to_promote(state, wanted)
             return "; ".join(
-                f"build {each.build} (version {each.version}) of pipeline {each.pipeline} will "
-                f"serve{_promote_text(state, each.pipeline)}{_outgoing_text(here, state, each)}"
+                f"build {_build_text(state, each.build)} of pipeline {each.pipeline} will serve"
+                f"{_promote_text(state, each.pipeline)}{_outgoing_text(here, state, each)}"
                 for each in ready
             )
         case "undo":
             name, build = undo_target(state, next(iter(wanted.pipelines), None), wanted.to)
+            refuse_underway(state, name)
             return (
-                f"build {build} (version {state.versions[build]}) of pipeline {name} will serve "
+                f"build {_build_text(state, build)} of pipeline {name} will serve "
                 f"{_undo_text(state, name)}"
             )
         case "abandon":
@@ -248,7 +252,7 @@ def _the_pipeline(state: State, wanted: Intent) -> str:
 
 def _undo_text(state: State, pipeline: str) -> str:
     live = state.serving.get(pipeline)
-    return f"instead of {live}" if live else "again, after it was retired"
+    return f"instead of {_build_text(state, live)}" if live else "again, after it was retired"
 
 
 def _rollouts_to_promote(state: State, wanted: Intent) -> tuple[Rollout, ...]:
@@ -262,14 +266,20 @@ def _rollouts_to_promote(state: State, wanted: Intent) -> tuple[Rollout, ...]:
 def _outgoing_text(here: ProjectContext, state: State, rollout: Rollout) -> str:
     # A birth that cannot be read is reported where it matters.
     with suppress(KappaError):
-        lines = sends_at_switch(here.store, state, rollout, most=here.settings.alerts.most)
+        parts = counted_parts(here.store, rollout)
+        most = here.settings.alerts.most
+        lines = sends_at_switch(here.store, state, rollout, most=most, parts=parts)
         return f", and send {', '.join(lines)}" if lines else ""
     return ""
 
 
 def _promote_text(state: State, pipeline: str) -> str:
     live = state.serving.get(pipeline)
-    return f" instead of {live} (version {state.versions[live]})" if live else ", its first"
+    return f" instead of {_build_text(state, live)}" if live else ", its first"
+
+
+def _build_text(state: State, build: str) -> str:
+    return f"{build} (version {short(state.versions[build])})"
 
 
 def do_once(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from kappa.replay.page.build_rates import (
@@ -14,7 +14,7 @@ from kappa.replay.page.build_rates import (
     rate_of,
     rates_over_time,
 )
-from kappa.replay.rollout.rollout import Phase, Rollout
+from kappa.replay.page.states import TONES, Health, health_of
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.serving.http.page.formatting import amount, number
@@ -22,39 +22,18 @@ from kappa.state.journal.events import Difference, GenerationMade
 from kappa.state.journal.projections import Retirement
 from kappa.state.kept_frontiers import parse_moment
 
-# A job that has published within this time is at work on the missing records.
-_AT_WORK_SECONDS = 10.0
-# A failed rollout is news for so long, unless a later rollout of its pipeline begins.
-_NEWS = timedelta(days=1)
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
-# The order of states in the list: what needs a person comes first.
-_TONES = ("bad", "warn", "unknown", "busy", "ok")
-# The tones of the phases with which a rollout ends; every other phase is busy.
-_PHASE_TONES = {Phase.SERVED: "ok", Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
-    "state": lambda card, _: 9 if card.health is None else _TONES.index(card.health.tone),
+    "state": lambda card, _: 9 if card.health is None else TONES.index(card.health.tone),
     "last": lambda _, live: -(live.last_record_at or _OLDEST).timestamp(),
     "rate": lambda card, _: -(card.rate or 0.0),
     "lag": lambda _, live: -(live.lag or 0),
     "folded": lambda _, live: -live.folded,
     "rejected": lambda card, _: -card.open_rejects,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The health of a build in a few words.
-
-    `tone` is ok, busy, warn, bad or unknown; the page shows a different shape for each tone. `why`
-    is the reason, or "".
-    """
-
-    word: str
-    tone: str
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +124,6 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoppedBuild:
-    """A build whose job does not run, with the reason."""
-
-    build: BuildStatus
-    why: str
-
-
-def stopped_builds(cards: Sequence[PipelineCard]) -> tuple[StoppedBuild, ...]:
-    """Lists the builds whose job has stopped or has an error. Serving builds come first. Pure."""
-    builds = [
-        build
-        for role in ("live", "candidate", "idle")
-        for build in (getattr(card, role) for card in cards)
-        if build is not None
-    ]
-    found = {
-        build.build: StoppedBuild(
-            build, build.trouble if build.stopped is None else build.stopped.text
-        )
-        for build in builds
-        if build.stopped is not None or build.trouble
-    }
-    return tuple(found.values())
-
-
 def impact_text(differences: Sequence[Difference]) -> str:
     """Describes what a rollout changes in the served tables: `5 of 40 rows change in 2 tables`.
 
@@ -186,84 +139,6 @@ def impact_text(differences: Sequence[Difference]) -> str:
     among = sum((each.rows_before or 0) + each.added for each in moved)
     changes = "changes" if rows == 1 else "change"
     return f"{number(rows)} of {amount(among, 'row')} {changes} in {amount(len(moved), 'table')}"
-
-
-def failed_rollouts(state: State, now: datetime) -> tuple[Rollout, ...]:
-    """Lists failed rollouts that began within the last day, newest first. Pure.
-
-    Superseded rollouts are left out.
-    """
-    return tuple(each for each in _new_failures(state, now) if state.newer_rollout(each) is None)
-
-
-def superseded_failures(state: State, now: datetime) -> tuple[tuple[Rollout, Rollout], ...]:
-    """Lists superseded failed rollouts that began within the last day, newest first. Pure.
-
-    Each element is the failed rollout and the pipeline's newest rollout.
-    """
-    pairs = ((each, state.newer_rollout(each)) for each in _new_failures(state, now))
-    return tuple((each, newer) for each, newer in pairs if newer is not None)
-
-
-def _new_failures(state: State, now: datetime) -> Iterator[Rollout]:
-    return (
-        each
-        for each in reversed(state.rollouts)
-        if each.phase is Phase.FAILED and now - parse_moment(each.at) < _NEWS
-    )
-
-
-def health_of(
-    build: BuildStatus, now: datetime, *, rate: float | None, supervised: bool = True
-) -> Health:
-    """Returns the health of a build. `supervised` is True if a supervisor is running.
-
-    `rate` is the number of offsets that the build folds per second, or None if it is not known yet.
-    """
-    age = build.age_seconds(now)
-    if build.stopped is not None:
-        return Health("Stopped", "bad", build.stopped.text)
-    if build.pause is not None:
-        return Health("Paused", "warn", build.pause.text)
-    if build.trouble:
-        return Health("In trouble", "bad", build.trouble)
-    if not supervised:
-        return Health("Not running", "warn", "kappa is not up: kappa up -d")
-    if build.lag is None:
-        return Health("Lag unknown", "unknown", "the broker was not asked")
-    if build.held_back:
-        return Health("Held back", "warn", "by a transaction that is open")
-    if build.lag <= 0:
-        return Health("Up to date", "ok")
-    if build.rests:
-        return Health("At rest", "ok", "it folds in turns, and at once for an undo")
-    if age is None or age >= _AT_WORK_SECONDS:
-        return Health("Behind", "warn")
-    if rate is None:
-        return Health("Measuring", "unknown", "its rate is not known yet")
-    return Health("Following", "ok") if rate else Health("Behind", "warn")
-
-
-def rollout_health(rollout: Rollout) -> Health:
-    """Returns the phase of a rollout in a few words, with a tone."""
-    word = rollout.phase_text.capitalize()
-    match rollout.phase:
-        case Phase.READY if rollout.waits:
-            return Health(word, "warn", "it was replayed and verified")
-        case phase:
-            return Health(word, _PHASE_TONES.get(phase, "busy"))
-
-
-def phase_health(build: BuildStatus) -> Health:
-    """Returns the health of a candidate: an error of its job, or the phase of its rollout."""
-    assert build.rollout is not None, "a candidate has one"
-    if build.stopped is not None or build.trouble:
-        return Health(
-            "In trouble",
-            "bad",
-            build.stopped.text if build.stopped is not None else build.trouble,
-        )
-    return rollout_health(build.rollout)
 
 
 def _pipeline_card(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.operator_requests import undo_word
+from kappa.replay.rollout.operator_requests import undo_target, undo_word
 from kappa.replay.rollout.plan.retry import ended_without_serving
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
@@ -34,7 +34,7 @@ from kappa.state.offsets import Offsets
 _STEPS = (
     ("Replay", Phase.REPLAYING),
     ("Verify", Phase.VERIFYING),
-    ("Your yes", Phase.READY),
+    ("Approval", Phase.READY),
     ("Switch", Phase.HOLDING),
     ("Serving", Phase.SERVED),
 )
@@ -102,13 +102,50 @@ class PossibleAction:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoOffer:
+    """The undo of a pipeline: the kept `build` that would serve again.
+
+    `word` is "undo" or "redo". `to` is the generation that the undo names, if any. `blocked_by` is
+    the active rollout that has to end first, or None if the undo is possible now.
+    """
+
+    pipeline: str
+    build: str
+    word: str
+    to: int | None
+    blocked_by: Rollout | None
+
+    @property
+    def command(self) -> str:
+        """Returns the command that undoes."""
+        return f"kappa undo {self.pipeline}" + ("" if self.to is None else f" --to {self.to}")
+
+    @property
+    def why_not(self) -> str:
+        """Returns what `blocked_by` does and needs, as the end of a sentence, or ""."""
+        if self.blocked_by is None:
+            return ""
+        end = "be promoted or abandoned" if self.blocked_by.waits else "end"
+        return f"is {self.blocked_by.phase_text}, and has to {end} first"
+
+    @property
+    def actions(self) -> tuple[PossibleAction, ...]:
+        """Returns the action of a client, or () if the undo is not possible now."""
+        if self.blocked_by is not None:
+            return ()
+        back = f"Let {self.pipeline} go back to it"
+        label = self.word.capitalize() if self.to is None else back
+        return (PossibleAction("undo", self.pipeline, label, self.command, to=self.to),)
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutView:
     """All values that the page of a rollout shows.
 
-    `checks` begins with the checks that failed. `serving` is the build that serves
-    the pipeline. `retry` is the command that starts the rollout
-    again, or "" if the rollout cannot be started again. `newer` is the pipeline's last rollout, if
-    it is another rollout.
+    `checks` begins with the checks that failed. `serving` is the build that serves the pipeline.
+    `retry` is the command that starts the rollout again, or "" if the rollout cannot be started
+    again. `newer` is the pipeline's last rollout, if it is another rollout. `serves` is True if the
+    pipeline serves by this rollout now. Then `undo` is its undo, if the build before is kept.
     """
 
     rollout: Rollout
@@ -126,6 +163,8 @@ class RolloutView:
     serving: str | None
     retry: str
     newer: Rollout | None
+    serves: bool
+    undo: UndoOffer | None
 
     @property
     def sampled_checks(self) -> tuple[Check, ...]:
@@ -207,7 +246,15 @@ def rollout_view(
         state.serving.get(rollout.pipeline),
         _retry_command(state, rollout),
         state.newer_rollout(rollout),
+        (serves := serves_now(state, rollout)),
+        undo_offer(state, rollout.pipeline) if serves else None,
     )
+
+
+def serves_now(state: State, rollout: Rollout) -> bool:
+    """Returns True if a rollout is the one by which its pipeline serves now. Pure."""
+    last = state.last_switch(rollout.pipeline)
+    return rollout.pipeline in state.serving and last is not None and last.id == rollout.id
 
 
 def _retry_command(state: State, rollout: Rollout) -> str:
@@ -237,15 +284,28 @@ def actions_of(state: State, rollout: Rollout) -> Iterator[PossibleAction]:
             rollout.number,
             dangerous=True,
         )
-    elif rollout.phase is Phase.SERVED and state.serving.get(name) == rollout.build:
-        yield from undo_action(state, name)
+    elif serves_now(state, rollout):
+        offer = undo_offer(state, name)
+        if offer is not None:
+            yield from offer.actions
 
 
-def undo_action(state: State, pipeline: str) -> Iterator[PossibleAction]:
-    """Yields an undo, if the pipeline has an idle build and no active rollout."""
-    if pipeline in state.idle and state.active(pipeline) is None:
-        word = undo_word(state, pipeline, state.idle[pipeline])
-        yield PossibleAction("undo", pipeline, word.capitalize(), f"kappa undo {pipeline}")
+def undo_offer(state: State, pipeline: str, to: int | None = None) -> UndoOffer | None:
+    """Returns the undo of a pipeline, which may be impossible for now. Pure.
+
+    `to` is the generation whose build would serve again; by default, the idle build would. Returns
+    None if that build is not kept, serves now, or is about to serve.
+    """
+    if pipeline not in state.idle:
+        return None
+    try:
+        name, build = undo_target(state, pipeline, to)
+    except KappaError:
+        return None
+    active = state.active(name)
+    if active is not None and active.build == build:
+        return None
+    return UndoOffer(name, build, undo_word(state, name, build), to, active)
 
 
 def service_actions(state: State, pipeline: str) -> Iterator[PossibleAction]:
@@ -345,7 +405,7 @@ def _stage_after(event: Event, id_: int, *, approved: bool) -> str | None:
         case CaughtUp(rollout=of) | VerifyAsked(rollout=of) if of == id_:
             return "Verify"
         case Verified(rollout=of) if of == id_:
-            return "" if event.verdict != "passed" else "Switch" if approved else "Your yes"
+            return "" if event.verdict != "passed" else "Switch" if approved else "Approval"
         case PromoteAsked(rollout=of) if id_ in {of, *event.together}:
             return "Switch"
         case Served() if any(each.rollout == id_ for each in event.switched):

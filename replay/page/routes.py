@@ -36,28 +36,42 @@ from kappa.declare.alert import KAPPA
 from kappa.declare.board import Board, board_name, boards_in
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
-from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
+from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states
-from kappa.replay.page.overview import (
-    Health,
-    failed_rollouts,
-    health_of,
-    impact_text,
-    phase_health,
-    pipeline_cards,
-    pipeline_list,
-    rollout_health,
-    stopped_builds,
+from kappa.replay.page.open_matters import (
+    JOB_MATTERS,
+    OpenMatter,
+    open_matters,
     superseded_failures,
 )
+from kappa.replay.page.overview import (
+    impact_text,
+    pipeline_cards,
+    pipeline_list,
+)
 from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
-from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
-from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
+from kappa.replay.page.rollout import rollout_view, serves_now, service_actions, undo_offer
+from kappa.replay.page.samples import (
+    SampledTable,
+    counted_parts,
+    outlet_parts,
+    sampled_tables,
+    samples_of,
+)
+from kappa.replay.page.states import (
+    Health,
+    alert_health,
+    health_of,
+    phase_health,
+    rollout_health,
+    serving_health,
+    topic_health,
+)
 from kappa.replay.page.table import (
     TableView,
     pending_change,
@@ -67,7 +81,7 @@ from kappa.replay.page.table import (
 )
 from kappa.replay.page.table_rows import Match, RowsPage, RowsRequest, ask_rows
 from kappa.replay.page.timeline import KINDS as KINDS_OF_MOMENTS
-from kappa.replay.page.timeline import timeline_moments, undo_to
+from kappa.replay.page.timeline import timeline_moments, undos_to
 from kappa.replay.page.topic import (
     RecordSearch,
     TopicView,
@@ -114,7 +128,7 @@ from kappa.replay.status.topics.topic_growth import TopicRates
 from kappa.serving.access.roles import Act, may
 from kappa.serving.http import login
 from kappa.serving.http.app_state import place_of, stand_of
-from kappa.serving.http.bounds import client_of
+from kappa.serving.http.bounds import client_of, identity_in
 from kappa.serving.http.page.render import HEADERS, page_html, static_router
 from kappa.serving.http.problem import HttpError, problem_of
 from kappa.serving.http.rights import asker, needs, rejects_asked, tables_in_path
@@ -192,14 +206,6 @@ _LEGEND = {
     READS: "reads rows changed by",
     REMOVED: "leaves with",
 }
-# The states of nodes, by the shapes of the graph.
-_TONES = {
-    "ok": "fresh",
-    "busy": "moves",
-    "warn": "late or paused",
-    "bad": "stopped or failing",
-    "unknown": "nothing new",
-}
 # By the word in the address: the range of time of a board, with its name.
 _RANGES = {
     "1h": ("hour", timedelta(hours=1)),
@@ -230,7 +236,7 @@ def render_page(
         log_lines=_shown_lines,
         place=place_of(request),
         now=now,
-        counts=_open_counts(request, desk),
+        counts=open_counts(request, state),
         generation=state.generation,
         supervised=supervised,
         with_token=request.app.state.accounts.is_guarded,
@@ -238,7 +244,10 @@ def render_page(
         where=where,
         health=lambda build: _health_at(request, build, now),
         phase_health=phase_health,
-        rollout_health=rollout_health,
+        rollout_health=lambda each: rollout_health(each, serves=serves_now(state, each)),
+        serving_health=serving_health,
+        topic_health=topic_health,
+        version_of=lambda build: state.versions.get(build, ""),
         **values,
     )
     # A page that follows what happens asks again the later, the longer the page takes to make.
@@ -247,17 +256,30 @@ def render_page(
     return Response(html, status_code, headers=headers, media_type="text/html")
 
 
-def _open_counts(request: Request, desk: SharedLooks) -> Mapping[str, int]:
-    """Returns the numbers in the navigation: open rejects, and alerts that cannot send.
+def open_counts(request: Request, state: State | None = None) -> Mapping[str, tuple[int, bool]]:
+    """Returns the numbers in the navigation: open rejects, and open matters.
 
-    The result maps the address of a page to its number. If there is no recent status, the result is
-    empty, so that no page waits for a broker only because of a number.
+    The result maps the address of a page to its number, and to True if the number is critical. If
+    there is no recent status, the result is empty, so that no page waits for a broker only because
+    of a number. `state` is the present state if it is known already.
     """
+    desk, identity = desk_of(request), identity_in(request.scope)
     status = desk.seen_status()
-    if status is None or not may(asker(request), Act.LOOK):
+    if status is None or identity is None or not may(identity, Act.LOOK):
         return {}
-    failing = sum(each.kind == "alert" for each in status.failing)
-    return {"/alerts": failing, "/rejects": sum(desk.open_rejects(status).values())}
+    state = desk.here.state() if state is None else state
+    matters = _matters_of(request, state, status, datetime.now(UTC))
+    return {
+        "/alerts": (len(matters), any(each.is_critical for each in matters)),
+        "/rejects": (sum(desk.open_rejects(status).values()), False),
+    }
+
+
+def _matters_of(
+    request: Request, state: State, status: Status, now: datetime
+) -> tuple[OpenMatter, ...]:
+    supervised = desk_of(request).here.running is not None
+    return open_matters(status, state, now, supervised=supervised)
 
 
 @router.get("/")
@@ -275,20 +297,17 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         desk.open_rejects(status),
         supervised=desk.here.running is not None,
     )
-    stopped = stopped_builds(found)
+    matters = _matters_of(request, state, status, now)
+    stopped = [each.build for each in matters if each.kind in JOB_MATTERS]
     return render_page(
         request,
         "overview",
         state,
         now,
         cards=found,
-        stopped=stopped,
-        log_ends={
-            each.build.build: _log_end_of(request, state, each.build.build)
-            for each in stopped[:_STOPPED]
-        },
+        matters=matters,
+        log_ends={build: _log_end_of(request, state, build) for build in stopped[:_STOPPED]},
         most_stopped=_STOPPED,
-        failed=failed_rollouts(state, now),
         superseded=superseded_failures(state, now),
         most_superseded=_SUPERSEDED,
         window=WINDOW.total_seconds(),
@@ -297,12 +316,13 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         broker=desk.here.bootstrap_servers,
         impact=impact_text,
         sinks=sink_statuses(desk.here.store, now.timestamp()),
+        undos=(undos := {each.pipeline: undo_offer(state, each.pipeline) for each in found}),
         deeds={
-            each.pipeline: (
-                *undo_action(state, each.pipeline),
-                *service_actions(state, each.pipeline),
+            name: (
+                *(() if offer is None else offer.actions),
+                *service_actions(state, name),
             )
-            for each in found
+            for name, offer in undos.items()
         },
     )
 
@@ -324,7 +344,10 @@ def show_rollout(request: Request, number: int) -> Response:
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
-        sends=sends_at_switch(desk.here.store, state, wanted, most=desk.here.settings.alerts.most),
+        sends=_sends_of(desk, state, wanted),
+        with_parts=view.comparable
+        and wanted.waits
+        and bool(outlet_parts(desk.memory.birth(wanted.build))),
         soak_seconds=desk.here.settings.rollout.soak_seconds,
         kept=next(
             (
@@ -335,6 +358,38 @@ def show_rollout(request: Request, number: int) -> Response:
             None,
         ),
     )
+
+
+@router.get("/rollouts/{number}/sends")
+@needs(Act.LOOK)
+def show_sends(request: Request, number: int) -> Response:
+    """Shows what the switch of a rollout sends, after a comparison of the rows that outlets send.
+
+    Without the comparison, the numbers of an outlet with a condition are upper bounds.
+    """
+    desk, now = desk_of(request), datetime.now(UTC)
+    state = desk.here.state()
+    view = rollout_view(state, _rollout_numbered(state, number), None, None)
+    underway = False
+    if view.comparable and view.live_build is not None:
+        # A comparison that fails is reported beside the samples of rows.
+        with suppress(KappaError):
+            underway = samples_of(desk, view.live_build, view.rollout.build) is None
+    return render_page(
+        request,
+        "sends",
+        state,
+        now,
+        rollout=view.rollout,
+        sends=_sends_of(desk, state, view.rollout),
+        underway=underway,
+    )
+
+
+def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[str, ...]:
+    """Describes what the sinks and alerts of a rollout send at the switch."""
+    store, most = desk.here.store, desk.here.settings.alerts.most
+    return sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
 
 
 def _code_changes_of(
@@ -540,6 +595,7 @@ def show_history(
         pipelines=sorted({*state.pipelines.values()}),
         kind=kind,
         kinds=KINDS_OF_MOMENTS,
+        undos={each: undo_offer(state, each) for each in state.idle},
         kept={each: soak_end(state, each, soak) for each in state.idle},
     )
 
@@ -578,7 +634,11 @@ def show_generation(request: Request, number: int) -> Response:
         left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,
         trouble=trouble,
-        deeds=tuple(undo_to(state, number)),
+        undos=(undos := undos_to(state, number)),
+        deeds=[action for each in undos for action in each.actions],
+        kept={
+            each: soak_end(state, each, here.settings.rollout.soak_seconds) for each in state.idle
+        },
     )
 
 
@@ -840,7 +900,9 @@ def show_alerts(request: Request) -> Response:
         own=next((each for each in found if each.name == KAPPA), None),
         alert_health=alert_health,
         shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
-        notices=notice_rows(shown_notices(here.store, _ALERTS), desk.status(), state),
+        notices=notice_rows(
+            shown_notices(here.store, _ALERTS), _matters_of(request, state, desk.status(), now)
+        ),
         most=_LETTERS,
     )
 
@@ -958,7 +1020,10 @@ def show_graph(
     drawn = replace(drawn, nodes=tuple(replace(each, href=href(each)) for each in drawn.nodes))
     changes = {each.node.change for each in drawn.nodes}
     numbers = {each.node.rollout for each in drawn.nodes if each.node.change}
-    tones = {each.state.tone for each in drawn.nodes if each.state is not None}
+    words: dict[str, dict[str, None]] = {}
+    for each in drawn.nodes:
+        if each.state is not None:
+            words.setdefault(each.state.tone, {})[each.state.word.lower()] = None
     return render_page(
         request,
         "graph",
@@ -970,7 +1035,7 @@ def show_graph(
         undeployed=any(not each.node.is_deployed for each in drawn.nodes),
         touched=[each for each in _LEGEND if each in changes],
         legend=_LEGEND if len(numbers) == 1 else {k: f"{v} a rollout" for k, v in _LEGEND.items()},
-        tones={tone: word for tone, word in _TONES.items() if tone in tones},
+        tones={tone: ", ".join(found) for tone, found in words.items()},
         rollouts=[
             each
             for each in status.builds

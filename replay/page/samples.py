@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kappa.base.errors import KappaError
-from kappa.replay.rollout.verify.diff import Comparison, RowSample
+from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.verify.diff import Comparison, Part, RowSample
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
+from kappa.replay.status.outgoing_changes import is_part, part_of
 from kappa.replay.status.status_cache import SharedLooks
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.render import json_value
+from kappa.state.build import Birth, read_birth
 from kappa.state.journal.events import Difference
+from kappa.state.store import Store
 
 # Rows of each kind beside a rollout, and on the page of samples.
 _SOME, _MOST = 5, 100
@@ -109,6 +113,38 @@ def samples_of(
     return known
 
 
+def outlet_parts(birth: Birth) -> tuple[Part, ...]:
+    """Lists the parts of tables that the sinks and alerts of a build send."""
+    outlets = (each for each in (*birth.sinks, *birth.alerts) if is_part(each))
+    return tuple(dict.fromkeys(map(part_of, outlets)))
+
+
+def counted_parts(store: Store, rollout: Rollout) -> Mapping[Part, Difference]:
+    """Returns the differences within parts of tables, as the last comparison has counted them.
+
+    A part is left out if the comparison has found other numbers of rows for its whole table than
+    the verification. The result is empty if the rollout is over, or if nothing was compared.
+    """
+    verified = rollout.verified
+    if verified is None or verified.live_build is None or not rollout.active:
+        return {}
+    checked = {each.table: _moved_rows(each) for each in verified.differences}
+    for most in (_SOME, _MOST):
+        _, found = _known.get((store.url, verified.live_build, rollout.build, most), (0.0, None))
+        if isinstance(found, Comparison):
+            whole = {each.table: _moved_rows(each) for each in found.differences}
+            return {
+                part: each
+                for part, each in found.parts.items()
+                if whole[part[0]] == checked.get(part[0])
+            }
+    return {}
+
+
+def _moved_rows(found: Difference) -> tuple[int, int, int]:
+    return found.added, found.removed, found.changed
+
+
 def sampled_tables(
     found: Comparison, keys: Mapping[str, tuple[str, ...]]
 ) -> tuple[SampledTable, ...]:
@@ -170,6 +206,7 @@ def _compare_builds(
                 log=desk.log(),
                 limits=Limits.of(here.settings.verify, here.store, seconds=seconds),
                 samples=most,
+                parts=outlet_parts(read_birth(here.store, after)),
             )
     except TooMuch:
         return TooMuch(

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kappa.base.errors import KappaError
-from kappa.replay.page.overview import rollout_health
-from kappa.replay.page.rollout import PossibleAction
-from kappa.replay.rollout.generation import retired_text
+from kappa.replay.page.rollout import UndoOffer, undo_offer
+from kappa.replay.page.states import rollout_health
+from kappa.replay.rollout.generation import retired_text, serving_in
 from kappa.replay.rollout.history import ProofRecord, proof_records, redrive_text
-from kappa.replay.rollout.operator_requests import undo_target
 from kappa.replay.rollout.prove.proof_text import proof_line
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
@@ -126,33 +124,13 @@ def timeline_moments(
     )[:most]
 
 
-def undo_to(state: State, generation: int) -> Iterator[PossibleAction]:
-    """Yields an undo for each kept build that served in a generation and does not serve now."""
-    record = next(
-        (
-            each
-            for each in state.served
-            if isinstance(each.event, GenerationMade) and each.event.generation == generation
-        ),
-        None,
-    )
-    for pipeline in (
-        record.event.serving
-        if record is not None and isinstance(record.event, GenerationMade)
-        else ()
-    ):
-        try:
-            name, _ = undo_target(state, pipeline, generation)
-        except KappaError:
-            continue
-        if state.active(name) is None:
-            yield PossibleAction(
-                "undo",
-                name,
-                f"Let {name} go back to it",
-                f"kappa undo {name} --to {generation}",
-                to=generation,
-            )
+def undos_to(state: State, generation: int) -> tuple[UndoOffer, ...]:
+    """Lists an undo for each kept build that served in a generation and does not serve now. Pure.
+
+    An undo may be impossible for now.
+    """
+    offers = (undo_offer(state, name, generation) for name in serving_in(state, generation))
+    return tuple(each for each in offers if each is not None)
 
 
 def _generation_moments(state: State) -> Iterator[Moment]:

@@ -73,7 +73,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
         case Phase.VERIFYING:
             return StartVerification()
         case Phase.READY if rollout.waits:
-            return Wait(f"a yes: kappa promote {rollout.pipeline}")
+            return Wait(f"approval: kappa promote {rollout.pipeline}")
         case Phase.READY | Phase.HOLDING if sight.unseen:
             return Wait(
                 f"the rollouts that are promoted together with this rollout: {sight.unseen}"

@@ -164,7 +164,7 @@ def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice
             yield Notice(
                 f"rollout {rollout.id} waits",
                 "rollout_waits",
-                f"rollout {rollout.number} of pipeline {rollout.pipeline} waits for a yes",
+                f"rollout {rollout.number} of pipeline {rollout.pipeline} is waiting for approval",
                 f"kappa promote {rollout.pipeline}, or kappa abandon {rollout.pipeline}",
                 rollout.pipeline,
                 rollout.build,

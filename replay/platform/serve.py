@@ -130,6 +130,7 @@ def _serve_at(
             state={
                 "desk": desk,
                 "pulse": desk.change_marker,
+                "counts": routes.open_counts,
                 "changes": hub,
                 "streams": streams,
                 "place": ProjectPlace(

@@ -147,7 +147,9 @@ def _state_after_event(state: State, record: JournalRecord) -> State:
             return approve_rollouts(state, record, event)
         case Held() as event:
             rollout = rollout_in(state, record, event.rollout)
-            require_condition(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+            require_condition(
+                record, rollout.approved, f"rollout {rollout.number} is waiting for approval"
+            )
             live = state.serving.get(rollout.pipeline)
             require_condition(
                 record,

@@ -190,7 +190,9 @@ def switch_rollouts(state: State, record: JournalRecord, event: Served) -> State
         held = rollout.phase is not Phase.READY
         free = live is None or state.serves_the_same(rollout.build, live)
         require_condition(record, held or free, f"build {live} was not held")
-        require_condition(record, rollout.approved, f"rollout {rollout.number} waits for a yes")
+        require_condition(
+            record, rollout.approved, f"rollout {rollout.number} is waiting for approval"
+        )
         after = move_rollout(after, record, rollout.id, Move.SERVED, hold=None, reason="")
         if live is not None:
             idle[rollout.pipeline] = live

@@ -158,9 +158,9 @@ class Rollout:
 
     @property
     def phase_text(self) -> str:
-        """Returns the phase for people, such as `waits for a yes`."""
+        """Returns the phase for people, such as `waiting for approval`."""
         if self.waits:
-            return "waits for a yes"
+            return "waiting for approval"
         return "switching" if self.phase in {Phase.READY, Phase.HOLDING} else str(self.phase)
 
     @property

@@ -104,7 +104,7 @@ def _metric_families(
     yield (
         "kappa_rollout_waits",
         "gauge",
-        "1 where a candidate has passed its verification and waits for a yes, else 0.",
+        "1 where a candidate has passed its verification and is waiting for approval, else 0.",
         [
             (_build_labels(each), float(each.rollout.waits))
             for each in candidates

@@ -33,7 +33,7 @@ PANELS = (
     Panel("Platform is up", "min(kappa_up)"),
     Panel("Generation", "max(kappa_generation)"),
     Panel("Jobs stopped", "sum(kappa_job_stopped)", worst=1),
-    Panel("Rollouts that wait for a yes", "sum(kappa_rollout_waits)"),
+    Panel("Rollouts waiting for approval", "sum(kappa_rollout_waits)"),
     Panel("Free disk", "min(kappa_disk_free_bytes)", unit="bytes"),
     Panel("Dead letters of alerts", "sum(kappa_alert_dead_letters)", worst=1),
     Panel("Freshness", "kappa_freshness_seconds", "{{pipeline}} ({{role}})", "s"),
@@ -132,7 +132,7 @@ RULES = (
         "kappa_rollout_waits == 1",
         "1h",
         "info",
-        "A rollout of pipeline {{ $labels.pipeline }} waits for a yes: kappa promote "
+        "A rollout of pipeline {{ $labels.pipeline }} is waiting for approval: kappa promote "
         "{{ $labels.pipeline }}",
     ),
     Rule(

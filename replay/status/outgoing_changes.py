@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kappa.base.units import count_of
 from kappa.declare.alert import AlertBirth
@@ -12,6 +13,13 @@ from kappa.replay.rollout.state import State
 from kappa.state.build import Birth, read_birth
 from kappa.state.journal.events import Difference, GenerationMade, Receipt
 from kappa.state.store import Store
+
+if TYPE_CHECKING:
+    # At run time the import would load DuckDB.
+    from kappa.replay.rollout.verify.diff import Part
+
+# No part of a table was compared.
+NO_PARTS: Mapping[Part, Difference] = {}
 
 
 def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> str:
@@ -23,11 +31,19 @@ def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> 
     return "".join(f"  sends: {line}\n" for line in lines)
 
 
-def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) -> tuple[str, ...]:
+def sends_at_switch(
+    store: Store,
+    state: State,
+    rollout: Rollout,
+    *,
+    most: int,
+    parts: Mapping[Part, Difference] = NO_PARTS,
+) -> tuple[str, ...]:
     """Describes the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
-    There is one text per outlet. `most` is the setting `alerts.most`. The result is empty while the
-    differences are unknown, and also if the rollout ended without a switch.
+    There is one text per outlet. `most` is the setting `alerts.most`. `parts` are the differences
+    within the parts of tables that outlets send, as far as they are known. The result is empty
+    while the differences are unknown, and also if the rollout ended without a switch.
     """
     if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
         rollout.verified is None and not rollout.switch
@@ -42,7 +58,7 @@ def sends_at_switch(store: Store, state: State, rollout: Rollout, *, most: int) 
     # A pipeline that was retired has sent all rows before.
     before = read_birth(store, live) if live is not None else None if is_first else after
     differences = () if rollout.verified is None else rollout.verified.differences
-    return tuple(outgoing_lines(after, differences, before=before, most=most))
+    return tuple(outgoing_lines(after, differences, before=before, most=most, parts=parts))
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
@@ -81,16 +97,22 @@ def _receipt_of(state: State, rollout: Rollout) -> Receipt | None:
 
 
 def outgoing_lines(
-    after: Birth, differences: Iterable[Difference], *, before: Birth | None, most: int
+    after: Birth,
+    differences: Iterable[Difference],
+    *,
+    before: Birth | None,
+    most: int,
+    parts: Mapping[Part, Difference] = NO_PARTS,
 ) -> Iterator[str]:
     """Yields a line for each outlet that sends changes, such as `4 deletes to carriers`.
 
     `after` is the build that will serve, and `before` is the build that serves until the switch. If
-    an outlet sends only a part of a table, the number is an upper bound. An alert sends at most
-    `most` messages, and one more message about all further rows. Pure.
+    an outlet sends only a part of a table that is not in `parts`, the number is an upper bound, and
+    the line says of which rows. An alert sends at most `most` messages, and one more message about
+    all further rows. Pure.
     """
     found = {each.table: each for each in differences}
-    yield from _sink_lines(after.sinks, found, () if before is None else before.sinks)
+    yield from _sink_lines(after.sinks, found, () if before is None else before.sinks, parts)
     keyless = {table.name for table in after.tables if not table.keys}
     known = {} if before is None else {alert.name: alert for alert in before.alerts}
     for alert in after.alerts:
@@ -99,32 +121,43 @@ def outgoing_lines(
         if earlier is None or earlier.of != alert.of or difference is None:
             continue
         is_most = earlier != alert or alert.of in keyless
-        text = _message_counts(alert, difference, most, is_most=is_most)
+        text = _message_counts(alert, difference, parts.get(part_of(alert)), most, is_most=is_most)
         if text:
-            yield f"{text} of alert {alert.name}"
+            yield text
+
+
+def part_of(outlet: SinkBirth | AlertBirth) -> Part:
+    """Returns the part of a table that an outlet sends."""
+    return outlet.of, outlet.columns, outlet.where
 
 
 def _sink_lines(
-    sinks: Iterable[SinkBirth], found: Mapping[str, Difference], before: Iterable[SinkBirth]
+    sinks: Iterable[SinkBirth],
+    found: Mapping[str, Difference],
+    before: Iterable[SinkBirth],
+    parts: Mapping[Part, Difference],
 ) -> Iterator[str]:
     known = {sink.topic: sink for sink in before}
     for sink in sinks:
-        difference = found.get(sink.of)
+        difference, part = found.get(sink.of), parts.get(part_of(sink))
         if sink.topic not in known:
-            rows = None if difference is None else difference.rows_after
-            most = "at most " if _is_part(sink) else ""
+            rows = None if difference is None else (part or difference).rows_after
+            most = "at most " if is_part(sink) and part is None else ""
             counted = "" if rows is None else f", {most}{count_of(rows, 'row')},"
             yield f"the snapshot of {sink.of}{counted} to {sink.topic}"
         elif known[sink.topic] != sink:
             yield f"what differs from its topic to {sink.topic}"
         elif difference is not None:
-            yield f"{_change_counts(sink, difference)} to {sink.topic}"
+            yield _change_counts(sink, difference, part)
 
 
-def _change_counts(sink: SinkBirth, found: Difference) -> str:
-    if not found.compared:
-        rows = found.rows_after
-        return "all that differs" if rows is None else f"at most {count_of(rows, 'row')}"
+def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) -> str:
+    """Describes the numbers of rows that a sink sends. `part` is the difference of its part."""
+    if not whole.compared:
+        rows = whole.rows_after
+        text = "all that differs" if rows is None else f"at most {count_of(rows, 'row')}"
+        return f"{text} to {sink.topic}"
+    found = part or whole
     counted = (
         ("insert", found.added),
         ("update", _updated_rows(found)),
@@ -132,25 +165,40 @@ def _change_counts(sink: SinkBirth, found: Difference) -> str:
     )
     text = ", ".join(count_of(count, what) for what, count in counted if count)
     if not text:
-        return "nothing"
-    return f"at most {text}" if _is_part(sink) or found.unsettled else text
+        return f"nothing to {sink.topic}"
+    is_bound = is_part(sink) and part is None
+    bound = "at most " if is_bound or whole.unsettled else ""
+    rows = sum(count for _, count in counted)
+    return f"{bound}{text} to {sink.topic}{_bounded_text(sink, rows) if is_bound else ''}"
 
 
-def _message_counts(alert: AlertBirth, found: Difference, most: int, *, is_most: bool) -> str:
+def _message_counts(
+    alert: AlertBirth, whole: Difference, part: Difference | None, most: int, *, is_most: bool
+) -> str:
     """Describes the number of messages that an alert sends, and of the rows that they are about.
 
-    Returns "" if the alert sends none. `is_most` is True if the numbers are upper bounds.
+    Returns "" if the alert sends none. `part` is the difference of the alert's part of the table.
+    `is_most` is True if the numbers are upper bounds in any case.
     """
-    if not found.compared:
-        return f"at most {most + 1:,} messages"
+    if not whole.compared:
+        return f"at most {most + 1:,} messages of alert {alert.name}"
+    found = part or whole
     counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}
     rows = sum(counted[op] for op in alert.on)
     if not rows:
         return ""
-    sent = min(rows, most + 1)
-    bound = "at most " if is_most or _is_part(alert) or found.unsettled else ""
-    text = f"{bound}{count_of(sent, 'message')}"
-    return f"{text}, for {count_of(rows, 'row')}," if rows > sent else text
+    sent, name = count_of(min(rows, most + 1), "message"), f"of alert {alert.name}"
+    if is_part(alert) and part is None:
+        return f"at most {sent} {name}{_bounded_text(alert, rows)}"
+    bound = "at most " if is_most or whole.unsettled else ""
+    about = f", for {count_of(rows, 'row')}," if rows > most + 1 else ""
+    return f"{bound}{sent}{about} {name}"
+
+
+def _bounded_text(outlet: SinkBirth | AlertBirth, rows: int) -> str:
+    """Describes for which of the rows an outlet sends something."""
+    which = "differ in its columns" if outlet.where is None else "meet its condition"
+    return f" (for those of {count_of(rows, 'row')} that {which})"
 
 
 def _updated_rows(found: Difference) -> int:
@@ -163,5 +211,6 @@ def _updated_rows(found: Difference) -> int:
     return found.changed
 
 
-def _is_part(outlet: SinkBirth | AlertBirth) -> bool:
+def is_part(outlet: SinkBirth | AlertBirth) -> bool:
+    """Returns True if an outlet sends only some columns or some rows of a table."""
     return outlet.columns is not None or outlet.where is not None

@@ -468,7 +468,7 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
             yield FailingOutlet("sink", sink.topic, trouble, "kappa sinks")
     for alert in birth.alerts:
         if error := read_alert_progress(store, alert.name).error:
-            trouble = f"cannot be delivered: {error}"
+            trouble = f"cannot send: {error}"
             yield FailingOutlet("alert", alert.name, trouble, "kappa alerts list")
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import anyio
 from fastapi import Request
 
+from kappa.base.errors import KappaError
 from kappa.serving.http.page.render import ProjectPlace
 from kappa.serving.http.problem import MEDIA_TYPE
 from kappa.serving.http.snapshots import Snapshots
@@ -84,6 +86,18 @@ def place_of(request: Request) -> ProjectPlace | None:
     place = request.app.state.place
     assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
     return place
+
+
+async def counts_of(request: Request) -> Mapping[str, tuple[int, bool]]:
+    """Returns the numbers in the navigation, as `page_html` takes them.
+
+    The result is empty if the server has no pages with numbers, or if counting fails.
+    """
+    count: Callable[[Request], Mapping[str, tuple[int, bool]]] | None = request.app.state.counts
+    if count is not None:
+        with suppress(KappaError):
+            return await anyio.to_thread.run_sync(count, request)
+    return {}
 
 
 class SharedLook(Generic[_Seen]):

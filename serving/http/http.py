@@ -20,7 +20,7 @@ from starlette.routing import Route
 from kappa.base.errors import KappaError
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http import queries
-from kappa.serving.http.app_state import API, PROBLEM, Stand, place_of, stand_of
+from kappa.serving.http.app_state import API, PROBLEM, Stand, counts_of, place_of, stand_of
 from kappa.serving.http.bounds import Bounds, identity_in
 from kappa.serving.http.page.render import HEADERS, problem_html
 from kappa.serving.http.problem import (
@@ -100,6 +100,7 @@ def make_app(
     app.state.stand = stand
     app.state.accounts = accounts
     app.state.place = None
+    app.state.counts = None
     app.state.line = WaitingLine(bounds.wrong_seconds)
     for name, value in (state or {}).items():
         setattr(app.state, name, value)
@@ -203,6 +204,7 @@ async def _answer_error(request: Any, error: Exception) -> Any:
                 where=request.url.path,
                 with_token=request.app.state.accounts.is_guarded,
                 asker=identity_in(request.scope),
+                counts=await counts_of(request),
             ),
             problem.status,
             {**HEADERS, **problem.headers},

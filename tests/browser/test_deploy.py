@@ -140,7 +140,7 @@ def watch_until_ready(page: Page) -> None:
     expect(page.locator(".stages [aria-current]")).to_contain_text(re.compile("Replay|Verify|yes"))
     expect(page.locator("#rollout progress").first).to_be_visible()
     picture(page, "deploy replaying")
-    expect(page.locator(".stages [aria-current]")).to_contain_text("Your yes", timeout=PATIENCE_MS)
+    expect(page.locator(".stages [aria-current]")).to_contain_text("Approval", timeout=PATIENCE_MS)
     expect(page.locator("#verified")).to_have_text("Verification: passed")
     expect(page.locator("#rollout")).to_contain_text("on_time")
     expect(page.locator("#samples ins").first).to_be_visible(timeout=PATIENCE_MS)
@@ -149,7 +149,7 @@ def watch_until_ready(page: Page) -> None:
         ensure_accessible(page)
         picture(page, f"deploy ready {scheme}")
     page.get_by_role("link", name="Overview").click()
-    expect(page.locator("#moving-flights .chip")).to_have_text("Waits for a yes")
+    expect(page.locator("#moving-flights .chip")).to_have_text("Waiting for approval")
     expect(page.locator("#pipe-flights canvas")).to_be_visible()
     picture(page, "deploy overview")
 
@@ -162,14 +162,14 @@ def promote_and_undo(page: Page, bed: Testbed) -> None:
     assert bed.live("flights") != live
 
     agree(page, "Undo", told=f"Build {live} .* will serve instead")
-    expect(page.locator("h1")).to_contain_text("goes back to")
+    expect(page.locator("h1")).to_contain_text(re.compile("(goes|went) back to"))
     expect(page.locator("#rollout")).to_contain_text("as generation 3", timeout=PATIENCE_MS)
     assert bed.live("flights") == live
 
 
 def look_around(page: Page) -> None:
     page.get_by_role("link", name="History").click()
-    expect(page.locator(".timeline li").first).to_contain_text("Serves now")
+    expect(page.locator(".timeline li").first).to_contain_text("Serving")
     picture(page, "deploy history")
     page.get_by_role("link", name="Generation 2").click()
     expect(page.get_by_role("region", name="Tables", exact=True)).to_contain_text("delays")

@@ -110,6 +110,7 @@ def serving(world: World, **given: Any) -> Server:
         router=api.router,
         more=(events.router, changes.router, *routes.ROUTERS),
         desk=world.desk,
+        counts=routes.open_counts,
         changes=ChangeHub(world.store, lease_seconds=60, keep_seconds=60, limits=None),
         **given,
     )
@@ -134,7 +135,7 @@ def at(server: Server) -> str:
 
 @contextmanager
 def ready(chromium: Browser, folder: Path) -> Iterator[tuple[World, Page, Seen]]:
-    """Makes a world, and opens a browser at its rollout that waits for a yes."""
+    """Makes a world, and opens a browser at its rollout that is waiting for approval."""
     world = lived(folder)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, seen):
         page.goto("/rollouts/5")
@@ -326,7 +327,7 @@ def test_kiosk_is_large_and_leads_back(chromium: Browser, standing: Server) -> N
     """The board is shown without a frame, and its title leads back."""
     with opened(chromium, at(standing), viewport={"width": 1920, "height": 1080}) as (page, _):
         page.goto("/boards/pages")
-        page.get_by_role("link", name="On a wall").click()
+        page.get_by_role("link", name="TV mode").click()
         expect(page.locator("#line")).to_have_text("Page live")
         expect(page.get_by_role("navigation")).to_have_count(0)
         size = "(each) => parseFloat(getComputedStyle(each).fontSize)"
@@ -467,7 +468,7 @@ def test_keyboard_does_all_and_focus_is_seen(chromium: Browser, tmp_path: Path) 
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(
-            "Build web-3 (version version-of-web-3) of pipeline web will serve instead of web-2"
+            "Build web-3 (version versio…) of pipeline web will serve instead of web-2"
         )
         expect(page.locator("#plan-yes")).to_be_focused()
         page.keyboard.press("Escape")
@@ -693,7 +694,7 @@ def test_stages_of_a_rollout_move_nothing(chromium: Browser, tmp_path: Path) -> 
         )
         for event, named, offered in (
             (CaughtUp(18, Offsets({"visits": {0: 1000, 1: 500}})), "Verify", "Follow the rollout"),
-            (world.verified(18, "web-2"), "Your yes", "Review and promote"),
+            (world.verified(18, "web-2"), "Approval", "Review and promote"),
         ):
             before = [each.bounding_box() for each in what_stays]
             world.append(event)

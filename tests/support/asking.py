@@ -44,6 +44,7 @@ class Server:
         bounds: Bounds | None = None,
         router: APIRouter = events.router,
         desk: object = None,
+        counts: object = None,
         more: tuple[APIRouter, ...] = (),
         port: int = 0,
         changes: ChangeHub | None = None,
@@ -62,6 +63,7 @@ class Server:
             state={
                 "desk": desk,
                 "pulse": getattr(desk, "change_marker", None),
+                "counts": counts,
                 "changes": changes,
                 "streams": streams,
                 "place": ProjectPlace("shop", str(store.url), "canary"),

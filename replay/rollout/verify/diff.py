@@ -12,13 +12,14 @@ unsettled_keys.py finds the keys to leave out. A proof compares with the same qu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from kappa.base.errors import Broken, UsageError
+from kappa.base.errors import Broken, KappaError, UsageError
 from kappa.base.sql import quoted, text
 from kappa.declare.folds.exactness import Exactness
 from kappa.declare.options import REJECTS
@@ -50,6 +51,8 @@ class RowSample:
     times: int = 1
 
 
+# The part of a table that an outlet sends: the table, columns (None: all), a condition (None: all).
+Part = tuple[str, tuple[str, ...] | None, str | None]
 # The compared relations, before and after, as SQL that follows `from`.
 Relations = tuple[str, str]
 
@@ -245,13 +248,14 @@ class Comparison:
     """The differences of two builds, with samples of rows, and the numbers of records by outcome.
 
     The keys of `samples` are the names of tables. `incomparable_topics` are the topics that do not
-    have the same topic id in both builds.
+    have the same topic id in both builds. `parts` are the differences within parts of tables.
     """
 
     differences: tuple[Difference, ...]
     samples: Mapping[str, tuple[RowSample, ...]]
     counts: tuple[OutcomeCount, ...]
     incomparable_topics: tuple[str, ...]
+    parts: Mapping[Part, Difference] = field(default_factory=dict)
 
 
 # The keys of a table to set aside; None if all of them are settled.
@@ -306,6 +310,57 @@ def compare_builds(
         ),
         tuple(apart),
     )
+
+
+def compare_parts(
+    reader: Reader,
+    before: Birth,
+    after: Birth,
+    found: Iterable[Difference],
+    parts: Iterable[Part],
+) -> dict[Part, Difference]:
+    """Compares only parts of tables, row by row, as an outlet that sends such a part would.
+
+    `found` are the differences of whole tables. A part is left out if its table was not compared,
+    has no keys, or has rows that were set aside, or if a build lacks a column of its condition.
+    """
+    whole = {each.table: each for each in found}
+    old, new = ({table.name: table for table in birth.tables} for birth in (before, after))
+    counted = {}
+    for part in parts:
+        name, columns, where = part
+        known = whole.get(name)
+        if known is None or not known.compared or known.unsettled or not new[name].keys:
+            continue
+        keys = new[name].keys
+        ours, theirs = (
+            {each: kind for each, kind in table.served if columns is None or each in columns + keys}
+            for table in (new[name], old[name])
+        )
+        common = {each: kind for each, kind in ours.items() if theirs.get(each) == kind}
+        # The condition has its own line: a comment at its end must not reach the bracket.
+        condition = "" if where is None else f" where (\n{where}\n)"
+        sources = tuple(
+            f"(select * from {_qualified_table(schema, name)}{condition})"
+            for schema in (BEFORE, AFTER)
+        )
+        begun = Difference(
+            name,
+            None,
+            None,
+            columns_gone=tuple(each for each in theirs if each not in ours),
+            columns_new=tuple(each for each in ours if each not in theirs),
+            columns_retyped={
+                each: (theirs[each], ours[each])
+                for each in ours
+                if theirs.get(each, ours[each]) != ours[each]
+            },
+        )
+        with suppress(KappaError):
+            counted[part], _ = compare_keyed(
+                reader, begun, keys, common, 0, sources=(sources[0], sources[1]), likeness={}
+            )
+    return counted
 
 
 def _compare_table(

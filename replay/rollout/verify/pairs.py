@@ -12,13 +12,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.base.errors import Conflict, UsageError
 from kappa.replay.rollout.rollout_numbers import build_named, ensure_served, rollout_named
 from kappa.replay.rollout.state import State
-from kappa.replay.rollout.verify.diff import Comparison, Side, compare_builds
+from kappa.replay.rollout.verify.diff import (
+    Comparison,
+    Part,
+    Side,
+    compare_builds,
+    compare_parts,
+)
 from kappa.replay.rollout.verify.unsettled_keys import texts_for, unsettled_keys
 from kappa.serving.query.pin.catalog import pin_pair
 from kappa.serving.query.pin.snapshot import PinnedSnapshot
@@ -241,12 +247,14 @@ def compare_pair(
     limits: Limits | None,
     samples: int = 0,
     only: Collection[str] | None = None,
+    parts: Collection[Part] = (),
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
     """Compares the rows of a pinned pair.
 
-    The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `log` is None
-    if there is no broker. Raises Conflict if the pair was deleted before the end.
+    The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `parts` are
+    parts of tables that are compared too. `log` is None if there is no broker. Raises Conflict if
+    the pair was deleted before the end.
     """
     births = pinned.snapshot.births
     before, after = (
@@ -267,6 +275,9 @@ def compare_pair(
             only=only,
             on_progress=on_progress,
         )
+        if parts:
+            compared = compare_parts(reader, before.birth, after.birth, found.differences, parts)
+            found = replace(found, parts=compared)
     pinned.confirm_kept()
     return found
 

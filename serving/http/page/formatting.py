@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,7 +11,9 @@ from math import isfinite
 
 from kappa.serving.query.render import cell_text, json_value
 
-_SHORT = 10
+_SHORT = 6
+# A time within a sentence, as commands write it.
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 # A longer value would not fit on a screen; the API returns the whole value.
 _MOST_CHARACTERS = 400
 # A time with its zone.
@@ -141,6 +144,11 @@ def relative(at: datetime, now: datetime) -> str:
 def exact(at: datetime) -> str:
     """Formats a time in UTC: `2026-01-31 14:05:09 UTC`."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def times(sentence: str) -> str:
+    """Rewrites the times in a sentence for commands as pages write times (`exact`)."""
+    return _TIME.sub(lambda found: exact(datetime.fromisoformat(found[0])), sentence)
 
 
 def moment(text: str | datetime | None) -> datetime | None:

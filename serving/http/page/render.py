@@ -72,14 +72,14 @@ def page_html(
     place: ProjectPlace | None = None,
     now: datetime | None = None,
     asker: Identity | None = None,
-    counts: Mapping[str, int] | None = None,
+    counts: Mapping[str, tuple[int, bool]] | None = None,
     **values: object,
 ) -> str:
     """Renders the template `name` with values, as of the time `now`.
 
     Each page names the project of `place`. The page offers only actions that `asker` may do, and no
     action if `asker` is None. `counts` maps the address of a page to the number that the navigation
-    shows next to the page's name.
+    shows next to the page's name, and to True if the number is critical.
     """
 
     def may_do(act: str) -> bool:
@@ -110,10 +110,12 @@ def problem_html(
     where: str = "",
     with_token: bool = False,
     asker: Identity | None = None,
+    counts: Mapping[str, tuple[int, bool]] | None = None,
 ) -> str:
     """Renders an RFC 9457 problem document as a page with the problem and the next step.
 
     `where` is the path of the request, by which the navigation marks the current page.
+    `counts` is as in `page_html`.
     """
     status = document["status"]
     kind = str(document["title"])
@@ -121,6 +123,7 @@ def problem_html(
         "problem",
         place=place,
         asker=asker,
+        counts=counts,
         where=where,
         with_token=with_token,
         generation="",
@@ -192,6 +195,7 @@ def _environment() -> Environment:
         "size": size,
         "value": formatting.value,
         "exact": formatting.exact,
+        "times": formatting.times,
         "amount": formatting.amount,
         "per": formatting.per,
         "scaled": formatting.scaled,

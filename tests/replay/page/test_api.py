@@ -200,7 +200,9 @@ def test_an_undo_tells_first_what_it_would_do(project: Project) -> None:
     project.append(*went_live(), *both, served(5, 2, "b2", live="b1"))
 
     told = project.wants({"intent": "undo", "dry_run": True}, generation=2)
-    switch = "build b1 (version version-of-b1) of pipeline flights will serve instead of b2"
+    switch = (
+        "build b1 (version versio…) of pipeline flights will serve instead of b2 (version versio…)"
+    )
     assert told.document == {"would": switch, "details": []}
     assert list(project.journal.after(9)) == []
 

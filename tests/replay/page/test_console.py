@@ -15,18 +15,20 @@ from asking import Answered, Server
 from journals import READY, held, numbered, served, staged, switch_asked, verified
 from msgspec import structs
 from page_world import EVIL, World
-from test_page import HTML, Page, got, serving
+from test_page import HTML, Page, got, intents, serving
 from typing_in import typist
 
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
-from kappa.replay.page.overview import PipelineCard, health_of, pipeline_list
+from kappa.replay.page.overview import PipelineCard, pipeline_list
 from kappa.replay.page.queries import draw_rows, queried_tables
-from kappa.replay.page.rollout import stage_seconds, undo_action
+from kappa.replay.page.rollout import stage_seconds, undo_offer
 from kappa.replay.page.samples import KindCount, sampled_tables
+from kappa.replay.page.states import health_of
 from kappa.replay.page.timeline import timeline_moments
+from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.plan.code_diff import PartDiff
 from kappa.replay.rollout.state import State
@@ -43,6 +45,7 @@ from kappa.state.build_status import StepTimes, put_step_times
 from kappa.state.drift import Drift, DriftKind, put_drifts, read_drifts
 from kappa.state.frontier import Frontiers
 from kappa.state.journal.events import (
+    Abandoned,
     CaughtUp,
     Difference,
     Event,
@@ -139,7 +142,7 @@ def test_the_graph_links_each_thing_with_its_lag(world: World) -> None:
     assert "reads visits (1,551 behind)" in page.text
     assert "computed anew" in page.text
     assert f"leaves with rollout {candidate}" in page.text
-    assert f"Rollout {candidate} of web Waits for a yes" in page.text
+    assert f"Rollout {candidate} of web Waiting for approval" in page.text
     assert "pipeline nope has no build" in wrong.text
 
 
@@ -274,7 +277,7 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert "Generation" not in failed.text[failed.text.index("Show") :]
     assert "rollout 3" not in served.text
     assert "Rollout 1 took 1 min" in served.text
-    assert "kappa undo web is possible until 20" in whole.text
+    assert "That build is kept until 20" in whole.text
     assert len(unknown.all("li")) == len(whole.all("li"))
     assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
 
@@ -602,10 +605,10 @@ def test_the_seconds_of_stages_add_up() -> None:
     )
 
     done, last = stage_seconds(1, records[:4])
-    assert done == {"Replay": 5, "Verify": 2, "Your yes": 3}
+    assert done == {"Replay": 5, "Verify": 2, "Approval": 3}
     assert last == ("Verify", records[3].at)
     done, last = stage_seconds(1, records)
-    assert (done, last) == ({"Replay": 5, "Verify": 6, "Your yes": 33, "Switch": 1}, None)
+    assert (done, last) == ({"Replay": 5, "Verify": 6, "Approval": 33, "Switch": 1}, None)
     assert stage_seconds(1, []) == ({}, None)
 
 
@@ -679,7 +682,9 @@ def test_a_first_rollout_begins_with_no_separator(world: World) -> None:
 
 def test_an_undo_of_an_undo_is_a_redo() -> None:
     def label(state: State) -> str:
-        (action,) = undo_action(state, "flights")
+        offer = undo_offer(state, "flights")
+        assert offer is not None
+        (action,) = offer.actions
         return action.label
 
     first = (*READY[:4], staged("b"), CaughtUp(5, Offsets()), verified(5))
@@ -688,6 +693,30 @@ def test_an_undo_of_an_undo_is_a_redo() -> None:
     assert label(state) == "Undo"
     undone = (*switched, switch_asked("a"), *_held_and_served(len(switched) + 1, 3, "a", "b"))
     assert label(fold_records(numbered(*undone))) == "Redo"
+
+
+def test_an_undo_that_a_rollout_blocks_says_so_on_each_page(world: World) -> None:
+    """No page offers an undo that would be refused; a dry run is refused for the same reason."""
+    world.lives()
+    paths = ("/", "/history", "/rollouts/2", "/generations/1")
+    wanted = {"intent": "undo", "pipelines": ["web"], "dry_run": True}
+    with serving(world) as server:
+        blocked = [got(server, path) for path in paths]
+        refused = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*")
+        (rollout,) = current_state(world.store).active_rollouts
+        world.append(Abandoned(rollout.id, "by hand"))
+        free = [got(server, path) for path in paths]
+        told = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*")
+
+    assert (refused.status, told.status) == (409, 200)
+    for page in blocked:
+        assert "rollout 5 is waiting for approval, and has to be promoted" in page.text
+        assert "kappa undo web" not in page.text
+        assert "undo" not in intents(page)
+    for page in free:
+        assert "is not possible now" not in page.text
+        assert re.search("kappa undo web (--to 1 )?goes back to", page.text)
+    assert [("undo" in intents(page)) for page in free] == [True, False, True, True]
 
 
 def _held_and_served(rollout: int, generation: int, build: str, live: str) -> tuple[Event, ...]:

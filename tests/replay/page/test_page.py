@@ -32,8 +32,9 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import health_of, impact_text, rollout_health
+from kappa.replay.page.overview import impact_text
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
+from kappa.replay.page.states import health_of, rollout_health
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
 from kappa.replay.page.topic import as_text, pretty_json, topic_view
@@ -72,6 +73,7 @@ from kappa.state.journal.events import (
     Paused,
     PipelineRetired,
     PromoteAsked,
+    Proved,
     Staged,
     Verified,
 )
@@ -102,6 +104,7 @@ PATHS = (
     ),
     *("/history", "/generations/1", "/generations/2", "/rollouts/{candidate}"),
     *("/rollouts/{candidate}/samples", "/rollouts/1", "/rollouts/3", "/rollouts/4"),
+    "/rollouts/{candidate}/sends",
 )
 
 FAILED = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
@@ -133,6 +136,7 @@ class Page(HTMLParser):
 def serving(world: World, token: str | None = None, *, accounts: Accounts | None = None) -> Server:
     routers: Any = {"router": api.router, "more": (events.router, *routes.ROUTERS)}
     given: Any = {"token": token, "accounts": accounts, "desk": world.desk}
+    given["counts"] = routes.open_counts
     return Server(world.store, Allowance(at_once=1), **given, **routers)
 
 
@@ -223,7 +227,7 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
     document = status_document(status, None, None, None, datetime.now(UTC))
     assert document["failing"] == [
         "sink <b> cannot send: no <i> answers: kappa sinks",
-        "alert late cannot be delivered: canary answered 500: kappa alerts list",
+        "alert late cannot send: canary answered 500: kappa alerts list",
     ]
     assert f"WARNING: {document['failing'][0]}\n" in status_heading(status, None, None)
     told = [(each["sink"], each["state"], each["written"]) for each in asked]
@@ -256,9 +260,9 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
         page = got(server, "/")
 
     told = (
-        "Alert late cannot be delivered: canary answered 500.",
+        "Alert late cannot send: canary answered 500.",
         "On the way",
-        "Waits for a yes",
+        "Waiting for approval",
         "web: events are no longer as declared, in 2 ways",
         "Pipelines",
     )
@@ -314,7 +318,7 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
 
     told = (
         f"the job has stopped: no memory {EVIL} (give it more)",
-        "Alert late cannot be delivered",
+        "Alert late cannot send",
         "of shop failed",
         f": check failed {EVIL}",
         "On the way",
@@ -333,11 +337,45 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
 def test_the_navigation_counts_what_is_open(world: World) -> None:
     world.lives()
     with serving(world) as server:
-        before, _, after = (got(server, path) for path in ("/history", "/", "/history"))
+        before, overview, after = (got(server, path) for path in ("/history", "/", "/history"))
+        alerts, missing = got(server, "/alerts"), got(server, "/nowhere")
+        wrong = got(server, "/rollouts/x")
 
     # No page looks for a count.
     assert "Rejects 2" not in before.text
-    assert "Rejects 2 Alerts 1 History" in after.text
+    # An alert cannot send, and a rollout is waiting.
+    for page in (overview, after, alerts, missing, wrong):
+        assert "Rejects 2 Alerts 2 History" in page.text
+    assert (missing.status, wrong.status) == (404, 400)
+    assert "Open 2" in alerts.text
+
+
+def test_each_open_matter_is_counted_shown_and_listed(world: World) -> None:
+    """The navigation, the overview and the page of alerts agree, whatever is wrong."""
+    world.lives()
+    put_stopped(world.store, "web-1", Conflict("no memory"))
+    drifts = [
+        Drift(DriftKind.FIELD, "visits", name, f"field {name}", "visits:0:7", "{}", "then")
+        for name in ("a", "b")
+    ]
+    put_drifts(world.store, "web-2", drifts)
+    world.append(Staged("shop", "shop-1", "v", ("new",)))
+    number = max(record.number for record in world.journal.after(0))
+    world.append(Failed(number, "check failed", "mend it"))
+    world.append(Proved("web", "web-2", Offsets(), "one", 1, None, equal=False, rows=3, hash="h"))
+    told = (
+        *("alert late", "has stopped: no memory", "field a", "field b", "shop failed"),
+        "gives other rows than the tables of pipeline web",
+    )
+    with serving(world) as server:
+        overview, alerts = got(server, "/"), got(server, "/alerts")
+
+    for page in (overview, alerts):
+        assert "Alerts 7 History" in page.text
+        assert [each for each in told if each.casefold() not in page.text.casefold()] == []
+    assert "Open 7" in alerts.text
+    assert "is waiting for approval" in alerts.text
+    assert "Waiting for approval" in overview.text
 
 
 def test_many_failing_outlets_are_one_notice(world: World) -> None:
@@ -606,7 +644,7 @@ def test_a_table_leads_to_all_around_it(lived: Lived) -> None:
     assert {"/graph?pipeline=web", "/topics/visits", "/rejects?pipeline=web"} <= hrefs
     assert {"/tables/web/by_page", f"/rollouts/{candidate}"} <= hrefs
     assert "one row for each page, minute" in page.text
-    assert "which waits for a yes, would change 40 rows and add 2 rows." in page.text
+    assert "which is waiting for approval, would change 40 rows and add 2 rows." in page.text
     assert "hits > 0 Passed 40 rows" in page.text
     # Said once, and not in each row.
     assert page.text.count("not known before the next deploy") == 1
@@ -930,7 +968,7 @@ def test_rollout_shows_its_intents_and_its_stage(
 
     assert [deed.intent for deed in actions_of(state, rollout)] == possible.split()
     assert [stage.standing for stage in stages] == standings.split()
-    assert stages[2].name == "Your yes"
+    assert stages[2].name == "Approval"
 
 
 def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World) -> None:
@@ -974,7 +1012,7 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     ("number", "events", "word", "tone"),
     [
         (1, (staged("b1"),), "Replaying", "busy"),
-        (9, READY, "Waits for a yes", "warn"),
+        (9, READY, "Waiting for approval", "warn"),
         (9, (*READY, PromoteAsked(9)), "Switching", "busy"),
         (1, FAILED, "Failed", "bad"),
         (1, (staged("b1"), Abandoned(1, "no")), "Abandoned", "unknown"),
@@ -985,6 +1023,33 @@ def test_a_phase_has_one_word_on_all_pages(
 ) -> None:
     health = rollout_health(fold_records(numbered(*events)).rollout(number))
     assert (health.word, health.tone) == (word, tone)
+
+
+def test_what_serves_is_called_so_on_all_pages(lived: Lived) -> None:
+    """Rollout 2 made generation 2, which serves; a sentence has the tense of its state."""
+    server, _ = lived
+    now = {path: got(server, path).text for path in ("/rollouts/2", "/generations/2", "/history")}
+    then = {path: got(server, path).text for path in ("/rollouts/1", "/generations/1")}
+
+    assert re.search("web became .{,40} Serving ", now["/rollouts/2"])
+    assert "Generation 2 Serving" in now["/generations/2"]
+    assert "Serving Rollout 2 took" in now["/history"]
+    assert "Builds that serve Pipeline" in now["/generations/2"]
+    assert "Builds that served Pipeline" in then["/generations/1"]
+    assert "as this generation shows them" in now["/generations/2"]
+    assert "as this generation showed them last" in then["/generations/1"]
+    assert "web became" in then["/rollouts/1"]
+    assert "web did not become" in got(server, "/rollouts/3").text
+    assert "Generation 1 Served" in then["/generations/1"]
+
+
+def test_an_alert_has_one_state_on_all_pages(lived: Lived) -> None:
+    texts = [got(lived[0], path).text for path in ("/", "/alerts", "/graph")]
+
+    for text in texts:
+        assert "cannot send" in text.casefold()
+        assert "Retrying" not in text
+        assert "cannot be delivered" not in text
 
 
 def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
@@ -998,7 +1063,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
-        "at most 42 messages of alert busy",
+        "at most 42 messages of alert busy (for those of 42 rows that meet its condition)",
         "42 messages of alert late",
     )
     with serving(world) as server:
@@ -1012,7 +1077,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
         receipt = got(server, "/generations/2")
 
     assert f"Verification: passed A promote sends {' '.join(sent)}" in before.text
-    assert would.endswith(f"(version version-of-web-1), and send {', '.join(sent)}")
+    assert would.endswith(f"(version versio…), and send {', '.join(sent)}")
     shown = "".join(f"  sends: {each}\n" for each in sent)
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
     assert not is_damaged
@@ -1020,11 +1085,57 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     assert f"Sent: {', '.join(sent)}." in receipt.text
 
 
+def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path) -> None:
+    """Before the comparison, the number is a bound. Then page and dialog have the same number.
+
+    Of 40 rows, 31 have more than 9 hits before, and 38 of 42 rows have after.
+    """
+    world = World(tmp_path)
+    world.lives()
+    world.be_up()
+    wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
+    with serving(world) as server:
+        page = got(server, "/rollouts/5")
+        counted = got(server, "/rollouts/5/sends")
+        would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
+        again = got(server, "/rollouts/5")
+
+    assert "at most 42 messages of alert busy (for those of 42 rows" in page.text
+    loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
+    assert loads == ["/rollouts/5/sends?after=0"]
+    assert "A promote sends 38 messages of alert busy 42 messages of alert late" in counted.text
+    assert would.endswith("and send 38 messages of alert busy, 42 messages of alert late")
+    assert "A promote sends 38 messages of alert busy 42 messages of alert late" in again.text
+
+
 def test_history_names_builds_alike(lived: Lived) -> None:
     told = [each.get("title") for each in got(lived[0], "/history").all("span")]
 
-    # As generation 1, and as the build that generation 2 replaced.
-    assert told.count("build web-1, version version-of-web-1") == 2
+    # As generation 1, as the build that generation 2 replaced, and as the build of an undo.
+    assert told.count("build web-1, version version-of-web-1") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "build"),
+    [
+        *(("/", "web-2"), ("/", "web-3"), ("/history", "web-3"), ("/rollouts/{}", "web-2")),
+        *(("/rollouts/{}", "web-3"), ("/generations/2", "web-1"), ("/generations/2", "web-2")),
+        *(("/tables", "web-2"), ("/tables/web/page_hits", "web-2"), ("/alerts", "web-3")),
+        ("/topics/visits", "web-3"),
+    ],
+)
+def test_a_build_has_one_name_on_all_pages(lived: Lived, path: str, build: str) -> None:
+    server, candidate = lived
+
+    assert f"{build} · versio…" in got(server, path.format(candidate)).text
+
+
+def test_a_sentence_of_a_command_has_the_times_of_a_page() -> None:
+    told = formatting.times(
+        "paused since 2026-01-31T14:05:00Z by ada, 2026-01-31T14:05:00.25+00:00"
+    )
+    assert told == "paused since 2026-01-31 14:05:00 UTC by ada, 2026-01-31 14:05:00 UTC"
+    assert formatting.times("record 2026-01-31T14") == "record 2026-01-31T14"
 
 
 def test_timeline_has_generations_and_rollouts_newest_first() -> None:

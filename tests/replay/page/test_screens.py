@@ -17,9 +17,10 @@ from kappa.base.errors import Broken
 from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import topic
-from kappa.replay.page.alerts import alert_health, notice_rows, sorted_alerts
+from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
-from kappa.replay.page.overview import Health
+from kappa.replay.page.open_matters import open_matters
+from kappa.replay.page.states import Health, alert_health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
 from kappa.replay.status.logs import (
@@ -37,7 +38,7 @@ from kappa.serving.access.tokens import TokenFile
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
-from kappa.state.journal.events import CaughtUp, Failed, PromoteAsked, Staged
+from kappa.state.journal.events import CaughtUp, Failed, PromoteAsked, Proved, Staged
 from kappa.state.offsets import Offsets
 
 pytestmark = pytest.mark.slow
@@ -95,14 +96,14 @@ def test_a_table_is_as_its_pipeline_is() -> None:
         "topic:lost": ("Not on the broker", "bad"),
         "pipeline:web": ("Following", "ok"),
         "pipeline:slow": ("Behind", "warn"),
-        "table:web.hits": ("Fresh", "ok"),
+        "table:web.hits": ("Following", "ok"),
         "table:web.bad": ("Broken", "bad"),
         "table:slow.late": ("Behind", "warn"),
-        "sink:out": ("Sends", "ok"),
+        "sink:out": ("Up to date", "ok"),
         "sink:stuck": ("Cannot send", "bad"),
-        "alert:told": ("Follows", "ok"),
+        "alert:told": ("Up to date", "ok"),
         "alert:wrong": ("Cannot send", "bad"),
-        "alert:given_up": ("1,200 dead letters", "warn"),
+        "alert:given_up": ("Has dead letters", "bad"),
     }
 
 
@@ -112,10 +113,11 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
     with serving(world) as server:
         page = got(server, "/graph")
 
-    assert "table page_hits, folded by key. Fresh: Up to date" in page.text
+    assert "table page_hits, folded by key. Up to date" in page.text
     assert "alert late. Cannot send: canary answered 500" in page.text
-    assert "stopped or failing" in page.text
-    assert "late or paused" not in page.text
+    # The legend has the words of the states in the picture.
+    assert "up to date" in page.text
+    assert "cannot send" in page.text
 
 
 def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
@@ -327,39 +329,53 @@ def told(kind: str, *, build: str = "web-1", rollout: int | None = None) -> Show
 
 
 def test_a_notice_is_open_while_it_holds(world: World) -> None:
-    """Open ones come first, critical ones before warnings; a newer rollout settles a failed one."""
+    """Open ones come first, critical ones before warnings; a newer rollout settles a failed one.
+
+    A fact that no notice tells has a row too.
+    """
     store = world.store
     world.goes_live(world.build("web-1"), 1)
     found = [
         *(told("disk_full"), told("drift"), told("build_stopped"), told("proof_differs")),
-        *(told("rollout_failed", rollout=2), told("rollout_waits", rollout=3)),
+        *(told("rollout_failed", rollout=2), told("rollout_waits", rollout=4)),
     ]
 
     def seen() -> dict[str, str]:
-        rows = notice_rows(found, observe_status(store, None), world.here.state())
-        return {row.notice.kind: row.health.word for row in rows}
+        now, state = datetime.now(UTC), world.here.state()
+        matters = open_matters(observe_status(store, None), state, now, supervised=True)
+        rows = notice_rows(found, matters)
+        assert [row.is_open for row in rows].count(True) == len(matters)
+        return {f"{row.notice.kind} {row.notice.rollout or ''}": row.health.word for row in rows}
 
     world.append(Staged("web", "web-f", "version", ("new",)))
     number = max(record.number for record in world.journal.after(0))
     world.append(Failed(number, "no", ""))
-    assert seen()["rollout_failed"] == "Critical"
+    assert seen()["rollout_failed 2"] == "Critical"
+    world.append(Staged("shop", "shop-1", "version", ("new",)))
+    world.append(Failed(number + 2, "no", ""))
+    world.append(Proved("web", "web-1", Offsets(), "one", 1, None, equal=False, rows=3, hash="h"))
     world.build("web-2")
     world.waits("web-2", "web-1")
+    last = world.here.state().rollouts[-1].id
     put_stopped(store, "web-1", Broken("broken"))
     put_drifts(store, "web-1", [Drift(DriftKind.FIELD, "visits", "f", "drift", "", "", "")])
-    assert list(seen().items()) == [
-        ("build_stopped", "Critical"),
-        ("proof_differs", "Critical"),
-        ("drift", "Warning"),
-        ("rollout_waits", "Warning"),
-        ("disk_full", "Resolved"),
-        ("rollout_failed", "Resolved"),
+    open_ones = [
+        ("rollout_failed 3", "Critical"),
+        ("build_stopped ", "Critical"),
+        ("proof_differs ", "Critical"),
+        ("drift ", "Warning"),
+        ("rollout_waits 4", "Warning"),
+    ]
+    assert sorted(each for each in seen().items() if each[1] != "Resolved") == sorted(open_ones)
+    assert list(seen().values())[:6] == [
+        *("Critical", "Critical", "Critical", "Warning", "Warning", "Resolved")
     ]
 
     # The build before stays stopped, and an undo would need it.
-    world.append(PromoteAsked(number + 2))
-    world.switches(number + 2, "web-2", 2, "web-1")
-    assert [kind for kind, word in seen().items() if word != "Resolved"] == ["build_stopped"]
+    world.append(PromoteAsked(last))
+    world.switches(last, "web-2", 2, "web-1")
+    still = [kind for kind, word in seen().items() if word != "Resolved"]
+    assert still == ["rollout_failed 3", "build_stopped "]
 
 
 def test_the_worst_alert_comes_first() -> None:

@@ -194,7 +194,9 @@ def test_a_command_and_the_page_get_notices(world: World, tmp_path: Path) -> Non
     each.start()
     until(lambda: told.exists() and told.read_text().endswith("\n"), "the command", 20)
     each.end()
-    assert json.loads(told.read_text())["text"] == "rollout 2 of pipeline web waits for a yes"
+    assert (
+        json.loads(told.read_text())["text"] == "rollout 2 of pipeline web is waiting for approval"
+    )
 
     world.append(Failed(waiting_rollout(world), "no"))
     page = Notifier(world.store, settings_of(world, "page"), say=print)

@@ -322,7 +322,7 @@ def test_when_one_ends_the_other_waits_for_new_yes(
     other = state.rollout(12)
     assert (other.waits, state.serving) == (True, {"flights": "a", "trains": "x"})
     assert "rollout 3 of pipeline flights, with which it was to serve" in other.reason
-    assert controller.waits[12] == "a yes: kappa promote trains"
+    assert controller.waits[12] == "approval: kappa promote trains"
     assert world.hold("x") is world.hold("a") is None
     ask_promote(world.store, "trains")
     assert world.go_on(controller).serving == {"flights": "a", "trains": "y"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from overlays import born, declared
@@ -42,7 +44,16 @@ def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list
         (SINK, differs(changed=312, removed=4), "312 updates, 4 deletes to carrier-delays"),
         (SINK, differs(added=2), "2 inserts to carrier-delays"),
         (SINK, differs(), "nothing to carrier-delays"),
-        (PART, differs(added=2), "at most 2 inserts to carrier-delays"),
+        (
+            PART,
+            differs(added=2),
+            "at most 2 inserts to carrier-delays (for those of 2 rows that meet its condition)",
+        ),
+        (
+            replace(SINK, columns=("n",)),
+            differs(changed=5),
+            "at most 5 updates to carrier-delays (for those of 5 rows that differ in its columns)",
+        ),
         (PART, differs(), "nothing to carrier-delays"),
         (SINK, differs(unsettled=1, added=2), "at most 2 inserts to carrier-delays"),
         (
@@ -95,6 +106,28 @@ def test_old_alert_sends_changes(alert: AlertBirth, found: Difference, sent: lis
 
     assert len(made) == len(sent)
     assert all(one.startswith(other) for one, other in zip(made, sent, strict=True))
+
+
+def test_the_number_of_a_part_is_exact_once_the_part_is_compared() -> None:
+    """An outlet without a condition sends what it sent before."""
+    sink, alert = PART, replace(ALERT, where="n > 1", on=("insert", "update"))
+    after, whole = with_outlets(sink, alert, replace(ALERT, name="all")), differs(changed=316)
+    parts = {("delays", None, "n > 1"): differs(added=3, changed=4, removed=9)}
+
+    def made(**more: Any) -> list[str]:
+        return list(outgoing_lines(after, [whole], before=after, most=100, **more))
+
+    assert made()[:2] == [
+        "at most 316 updates to carrier-delays (for those of 316 rows that meet its condition)",
+        "at most 101 messages of alert late (for those of 316 rows that meet its condition)",
+    ]
+    assert made(parts=parts) == [
+        "3 inserts, 4 updates, 9 deletes to carrier-delays",
+        "7 messages of alert late",
+        "101 messages, for 316 rows, of alert all",
+    ]
+    nothing = {("delays", None, "n > 1"): differs()}
+    assert made(parts=nothing)[:2] == ["nothing to carrier-delays", made()[2]]
 
 
 def test_an_alert_that_is_new_or_of_another_table_sends_nothing_at_the_switch() -> None:
