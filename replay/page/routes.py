@@ -702,7 +702,7 @@ def _rows_of(
         try:
             return ask_rows(
                 *(stand_of(request), wanted, typed_name(table, view.whole), view.whole),
-                *(dict(table.columns), table.rows, client),
+                *(dict(table.columns), view.keys, table.rows, client),
             )
         except TooMuch as error:
             # A result, so that rows that take long are not asked for again at once.

@@ -191,6 +191,7 @@ def _environment() -> Environment:
         "short": formatting.short,
         "size": size,
         "value": formatting.value,
+        "below": formatting.value_below,
         "exact": formatting.exact,
         "amount": formatting.amount,
         "per": formatting.per,
@@ -202,6 +203,7 @@ def _environment() -> Environment:
         "when": _relative_time,
         "exactly": _exact_time,
         "percent": formatting.percent,
+        "time_zones": formatting.time_zones,
     }
     pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}
     return pages

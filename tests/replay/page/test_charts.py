@@ -99,6 +99,25 @@ def test_times_are_written_for_people() -> None:
     assert shown.rows[1][0] == "infinity"
 
 
+def test_the_header_has_the_zone_of_its_times_and_today() -> None:
+    """A column with anything but times of a zone stays as it is."""
+    now = datetime(2026, 1, 31, 20, tzinfo=UTC)
+    today, before = now.replace(hour=14, minute=5), datetime(2026, 1, 30, 9, tzinfo=UTC)
+    naive = today.replace(tzinfo=None)
+    rows = [(today, today, naive, "x", None), (None, before, naive, today, None)]
+    zones = formatting.time_zones(rows, now)
+
+    assert zones == ("today, UTC", "UTC", "", "", "")
+    assert formatting.time_zones([], now) == ()
+    shown = [
+        [formatting.value_below(*each) for each in zip(row, zones, strict=True)] for row in rows
+    ]
+    assert shown == [
+        ["14:05:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00", "x", "null"],
+        ["null", "2026-01-30 09:00:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00 UTC", "null"],
+    ]
+
+
 def test_a_line_over_days_or_numbers_is_one_too() -> None:
     days, _ = draw_answer(LINE, answer("day DATE, n UINTEGER", ["1970-01-02", 1]))
     numbers, _ = draw_answer(LINE, answer("n HUGEINT, m FLOAT", [3, 1.5], [1, 2.5]))
