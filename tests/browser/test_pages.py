@@ -295,6 +295,49 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
         assert {*wide} == {0}
 
 
+def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        for path, names in (
+            ("/topics", ("Records", "Rate")),
+            ("/topics/visits", ("Role", "Version")),
+            ("/alerts", ("Delivered", "Dead")),
+        ):
+            page.goto(path)
+            tops = [
+                page.locator(f".carded td[data-of='{name}']").first.bounding_box()["y"]
+                for name in names
+            ]
+            assert tops[0] == tops[1], path
+
+
+def test_nothing_of_a_narrow_page_is_cut_off(chromium: Browser, standing: Server) -> None:
+    """Rows of times fit with their last column, and a reason and a link keep their own place."""
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        page.goto("/tables/web/page_hits?column=page&value=/page/3")
+        rows = page.locator(".scroll:has(> .values)")
+        assert rows.evaluate("(each) => each.scrollWidth - each.clientWidth") == 0
+
+        page.goto("/topics/visits?value=script&order=oldest&partition=0")
+        reason = page.locator(".why").first.bounding_box()
+        assert reason["x"] + reason["width"] <= NARROW["width"]
+        # All builds that read the topic are in sight.
+        readers = page.locator(".uses .scroll").first
+        assert readers.evaluate("(each) => each.scrollHeight - each.clientHeight") == 0
+
+        page.goto("/boards/pages")
+        for number in (1, 2):
+            title = page.locator(f"#chart-{number} h2").bounding_box()
+            link = page.locator(f"#chart-{number} .ask").bounding_box()
+            assert title["y"] + title["height"] <= link["y"]
+
+
+def test_a_graph_is_as_wide_as_its_column(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        page.goto("/graph")
+        frame, column = (page.locator(each).bounding_box() for each in (".scroll.graph", "#graph"))
+        assert (frame["x"], frame["width"]) == (column["x"], column["width"])
+
+
 def test_a_narrow_graph_is_a_list(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/graph")
