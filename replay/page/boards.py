@@ -49,6 +49,9 @@ _LAST_ROWS = 50
 # Times of microseconds; Python would cut nanoseconds.
 _MOMENTS = re.compile("timestamp( with time zone)?|timestamp_m?s", re.IGNORECASE)
 _TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
+_NAMES = re.compile("varchar|enum.*|boolean", re.IGNORECASE | re.DOTALL)
+# A query with these words has an order of its own.
+_ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NUMBERS = re.compile(
     r"u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal\([\d, ]+\)", re.IGNORECASE
 )
@@ -225,16 +228,17 @@ def _answer_chart(
             found: dict[str, Any] = json.loads(body.read())
             return found
 
+    sql = chart.sql
     try:
-        answer = ask(chart.sql)
+        answer = ask(sql)
         if since is not None and chart.kind is ChartKind.LINE and _is_over_times(answer):
             # The first thousand rows may all be older.
             answer = (
-                ask(since_sql(chart.sql, answer["columns"][0], since))
+                ask(since_sql(sql, answer["columns"][0], since))
                 if answer["truncated"]
                 else rows_since(answer, since)
             )
-        shown, note = draw_answer(chart.kind, answer)
+        shown, note = draw_answer(chart.kind, answer, sql)
     except KappaError as error:
         return ChartAnswer(chart, None, trouble=error)
     return ChartAnswer(chart, shown, note)
@@ -296,9 +300,10 @@ def _board_answer(
     )
 
 
-def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
-    """Returns the drawing of an answer in the given kind of chart, and a note. Pure.
+def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[Drawn, str]:
+    """Returns the drawing of the answer to the query `sql` in a kind of chart, and a note. Pure.
 
+    Bars of names are sorted by their values, the largest first, unless the query has an `order by`.
     The note is a sentence if rows are left out or not visible without scrolling; otherwise it is
     "". Raises UsageError if the columns or rows cannot be drawn in this kind of chart.
     """
@@ -311,10 +316,15 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
         case ChartKind.LINE:
             return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
+            _ensure_bars(names, types)
+            sorts = not _ORDER.search(sql) and _NAMES.fullmatch(types[0])
+            if sorts:
+                rows = tuple(sorted(rows, key=lambda row: -(_finite_number(row[1]) or 0.0)))
             if len(rows) > _MOST_BARS:
                 whole = "" if answer["truncated"] else f" of {len(rows):,}"
-                note = f"The first {_MOST_BARS}{whole} bars are shown."
-            return _draw_bars(names, types, rows[:_MOST_BARS]), note
+                which = "largest" if sorts and whole else "first"
+                note = f"The {which} {_MOST_BARS}{whole} bars are shown."
+            return _draw_bars(names, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
             # A longer table scrolls, so its end is not in sight.
             return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
@@ -342,15 +352,16 @@ def _draw_number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Dr
     return DrawnNumber(value, (names[1], more[0]) if more else None)
 
 
-def _draw_bars(
-    names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
-) -> DrawnBars:
+def _ensure_bars(names: tuple[str, ...], types: Sequence[str]) -> None:
     if len(names) != 2 or not _NUMBERS.fullmatch(types[1]):
         raise UsageError(
             "bars are drawn of two columns, a label and a number, and the query gives "
             f"{_columns_text(names, types)}",
             hint='select label, number; or write: kind = "table"',
         )
+
+
+def _draw_bars(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> DrawnBars:
     lengths = [_finite_number(value) or 0.0 for _, value in rows]
     low, high = min([0.0, *lengths]), max([0.0, *lengths])
     percent = 100 / ((high - low) or 1.0)

@@ -77,14 +77,14 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
         len(rows.rows),
         bool(answer["truncated"]),
         DrawnRows(rows.columns, rows.rows[:most]),
-        draw_rows(answer),
+        draw_rows(answer, sql),
         reply.snapshot.generation,
         round(1000 * (time.monotonic() - begun)),
     )
 
 
-def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
-    """Draws an answer as lines or as bars, or returns None if neither is possible. Pure.
+def draw_rows(answer: Mapping[str, Any], sql: str) -> Drawn | None:
+    """Draws the answer to the query `sql` as lines or bars, or returns None if neither fits. Pure.
 
     Lines are drawn for a series over times or numbers, and bars for amounts by name.
     """
@@ -92,11 +92,11 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
     if len(rows) < 2:
         return None
     with suppress(UsageError):
-        return draw_answer(ChartKind.LINE, answer)[0]
+        return draw_answer(ChartKind.LINE, answer, sql)[0]
     labels = [row[columns[0]["name"]] for row in rows]
     if _NAMES.match(columns[0]["type"]) and len({*labels}) == len(labels) <= _MOST_BARS:
         with suppress(UsageError):
-            return draw_answer(ChartKind.BARS, answer)[0]
+            return draw_answer(ChartKind.BARS, answer, sql)[0]
     return None
 
 

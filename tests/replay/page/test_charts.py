@@ -11,7 +11,8 @@ import pytest
 
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
-from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, draw_answer
+from kappa.replay.page import boards
+from kappa.replay.page.boards import Drawn, DrawnBars, DrawnLines, DrawnNumber, DrawnRows
 from kappa.serving.http.page import formatting
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
@@ -28,6 +29,10 @@ def answer(columns: str, *rows: Sequence[object], truncated: bool = False) -> di
         "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "truncated": truncated,
     }  # fmt: skip
+
+
+def draw_answer(kind: ChartKind, given: dict[str, Any]) -> tuple[Drawn, str]:
+    return boards.draw_answer(kind, given, "from rows order by place")
 
 
 def test_a_number_is_one_value_and_may_have_another_beside_it() -> None:
@@ -51,6 +56,35 @@ def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
         ("c", 25.0, 0.0),
     ]
     assert shown.zero == 25.0
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "order"),
+    [
+        ("select who, n from t", "VARCHAR", "bcad"),
+        ("select who, n from t", "ENUM('a', 'b')", "bcad"),
+        ("select who, n from t\nORDER  BY who", "VARCHAR", "abcd"),
+        ("select hour, n from t", "BIGINT", "abcd"),
+    ],
+)
+def test_bars_of_names_are_sorted_unless_the_query_sorts(sql: str, kind: str, order: str) -> None:
+    """The largest comes first. Hours, days and the order of the query stay as they are."""
+    given = answer(
+        f"who {kind.replace(', ', ',')}, n BIGINT", ["a", 3], ["b", 9], ["c", 5], ["d", None]
+    )
+    shown, _ = boards.draw_answer(BARS, given, sql)
+
+    assert isinstance(shown, DrawnBars)
+    assert "".join(str(bar.label) for bar in shown.bars) == order
+
+
+def test_of_many_bars_the_largest_are_shown() -> None:
+    given = answer("who VARCHAR, n BIGINT", *([str(each), each] for each in range(60)))
+    shown, note = boards.draw_answer(BARS, given, "from t")
+
+    assert isinstance(shown, DrawnBars)
+    assert [bar.value for bar in shown.bars] == [*range(59, 9, -1)]
+    assert note == "The largest 50 of 60 bars are shown."
 
 
 @pytest.mark.parametrize("rows", [[], [["a", 0]], [["a", "NaN"]], [["a", "Infinity"]]])

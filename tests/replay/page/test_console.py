@@ -503,7 +503,7 @@ def test_a_chart_is_chosen_by_the_rows(columns: str, rows: list[list[object]], d
     pairs = [each.split(" ") for each in columns.split(", ")]
     made = [{"name": name, "type": kind} for name, kind in pairs]
     named = [dict(zip((name for name, _ in pairs), row, strict=True)) for row in rows]
-    found = draw_rows({"columns": made, "rows": named, "truncated": False})
+    found = draw_rows({"columns": made, "rows": named, "truncated": False}, "from t")
 
     assert type(found).__name__ == drawn
 
