@@ -46,6 +46,8 @@ _MOST_LINES = 5
 _ROWS_IN_SIGHT = 10
 # The newest rows of a line are shown as a table, too.
 _LAST_ROWS = 50
+# Periods that begin at a multiple of their seconds.
+_PERIODS = {60: "minute", 300: "5 minutes", 900: "15 minutes", 3_600: "hour", 86_400: "day"}
 # Times of microseconds; Python would cut nanoseconds.
 _MOMENTS = re.compile("timestamp( with time zone)?|timestamp_m?s", re.IGNORECASE)
 _TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
@@ -112,6 +114,18 @@ class DrawnLines:
 
     chart: Mapping[str, Any]
     last: DrawnRows
+
+    def open_period(self, now: datetime) -> str:
+        """Returns the period of the last point ("minute") if the period has not ended at `now`.
+
+        Otherwise, and if the points are not at the beginnings of equal periods, the result is "".
+        """
+        x = self.chart["x"][-_LAST_ROWS:]
+        if not self.chart["time"] or len(x) < 3:
+            return ""
+        step = min(after - before for before, after in pairwise(x))
+        is_open = x[-1] <= now.timestamp() < x[-1] + step
+        return _PERIODS.get(step, "") if is_open and not any(at % step for at in x) else ""
 
 
 Drawn = DrawnNumber | DrawnBars | DrawnRows | DrawnLines

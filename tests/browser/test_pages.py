@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -428,6 +429,27 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
         expect(page.get_by_role("alert")).to_contain_text("page_hits")
         ensure_good(page, "sql refused")
         seen.complaints.clear()
+
+
+def test_a_minute_that_has_not_ended_is_pale(chromium: Browser, standing: Server) -> None:
+    """The line to its point has less ink than the same line of a minute that has ended."""
+    pale = (
+        "() => { const canvas = document.querySelector('#answer canvas');"
+        " const { width, height } = canvas, at = canvas.getContext('2d');"
+        " const most = (from) => at.getImageData(from * width, 0, width / 8, height / 2).data"
+        ".reduce((most, each, place) => (place % 4 === 3 ? Math.max(most, each) : most), 0);"
+        " return [most(0.3), most(0.7)]; }"
+    )
+    today = f"timestamptz '{datetime.now(UTC):%Y-%m-%d} 00:00:00+00'"
+    with opened(chromium, at(standing)) as (page, _):
+        for unit, words in (("day", 1), ("month", 0)):
+            page.goto("/query")
+            moments = f'{today} - to_{unit}s(n::int) as "at"'
+            run(page.locator("#query"), f"select {moments}, 5 as hits from range(3) of(n)")
+            expect(page.locator("#answer canvas")).to_be_visible()
+            expect(page.get_by_text("day not yet complete")).to_have_count(words)
+            before, last = page.evaluate(pale)
+            assert (last < before) == bool(words)
 
 
 @pytest.mark.long

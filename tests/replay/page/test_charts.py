@@ -152,6 +152,31 @@ def test_the_header_has_the_zone_of_its_times_and_today() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("points", "now", "period"),
+    [
+        ([0, 60, 180], 200, "minute"),
+        ([0, 60, 180], 180, "minute"),
+        ([0, 60, 180], 240, ""),
+        ([0, 60, 180], 179, ""),
+        ([0, 3_600, 7_200], 7_300, "hour"),
+        ([86_400, 172_800, 259_200], 300_000, "day"),
+        ([7, 67, 127], 130, ""),
+        ([0, 17, 34], 35, ""),
+        ([120, 180], 200, ""),
+    ],
+)
+def test_the_last_point_is_open_until_its_period_ends(
+    points: list[int], now: int, period: str
+) -> None:
+    """Points that are at the beginning of no period have none."""
+    chart = {"x": [float(each) for each in points], "series": [], "time": True, "where": "at"}
+    lines, at = DrawnLines(chart, DrawnRows((), ())), datetime.fromtimestamp(now, UTC)
+
+    assert lines.open_period(at) == period
+    assert DrawnLines({**chart, "time": False}, lines.last).open_period(at) == ""
+
+
 def test_a_line_over_days_or_numbers_is_one_too() -> None:
     days, _ = draw_answer(LINE, answer("day DATE, n UINTEGER", ["1970-01-02", 1]))
     numbers, _ = draw_answer(LINE, answer("n HUGEINT, m FLOAT", [3, 1.5], [1, 2.5]))
