@@ -54,7 +54,15 @@ from kappa.replay.page.overview import (
     rollout_health,
     stopped_builds,
 )
-from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
+from kappa.replay.page.queries import (
+    LONGEST_IN_ADDRESS,
+    PersonsAnswer,
+    answer_person,
+    csv_answer,
+    mended_query,
+    queried_tables,
+    sample_queries,
+)
 from kappa.replay.page.rollout import rollout_view, service_actions, undo_action
 from kappa.replay.page.samples import SampledTable, sampled_tables, samples_of
 from kappa.replay.page.table import (
@@ -167,8 +175,6 @@ _SHOWN_PARTITIONS = 100
 _SEARCHED = ("start", "before", "key", "value", "order")
 # The number of a partition has fewer digits.
 _DIGITS = 10
-# Longer queries are sent as a form, and not in an address.
-_LONGEST_IN_ADDRESS = 2_000
 # More topics are listed without the facts that need a request each.
 _DETAILED_TOPICS = 200
 # More nodes make a picture that nobody reads.
@@ -774,7 +780,9 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         trouble=trouble,
         tables=(tables := _readable_tables(request, desk, state)),
         schema=queried_tables(tables),
-        address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= _LONGEST_IN_ADDRESS else "/query",
+        mended=None if trouble is None else mended_query(sql, trouble),
+        samples=() if sql.strip() else sample_queries(tables),
+        address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= LONGEST_IN_ADDRESS else "/query",
     )
 
 
