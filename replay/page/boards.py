@@ -48,10 +48,18 @@ _ROWS_IN_SIGHT = 10
 _LAST_ROWS = 50
 # Periods that begin at a multiple of their seconds.
 _PERIODS = {60: "minute", 300: "5 minutes", 900: "15 minutes", 3_600: "hour", 86_400: "day"}
+# Spark's types of times in a table's key.
+_TIME_KEYS = frozenset({"timestamp", "timestamp_ntz", "date"})
 # Times of microseconds; Python would cut nanoseconds.
 _MOMENTS = re.compile("timestamp( with time zone)?|timestamp_m?s", re.IGNORECASE)
 _TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
 _NAMES = re.compile("varchar|enum.*|boolean", re.IGNORECASE | re.DOTALL)
+# The begin of a query with common table expressions, up to the first of them.
+_WITH = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*with\b(?:\s+recursive\b)?", re.IGNORECASE | re.DOTALL
+)
+# What follows the name of a common table expression.
+_DEFINED = r'"?\s+as\s*(not\s+)?(materialized\s*)?\('
 # A query with these words has an order of its own.
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NUMBERS = re.compile(
@@ -139,13 +147,15 @@ Read = tuple[str, str]
 class ChartAnswer:
     """A chart with its drawing, or with the error `trouble` if its query failed.
 
-    `note` is a sentence about rows that are not shown, or "".
+    `note` is a sentence about rows that are not shown, or "". `is_whole` is True if the chart shows
+    all rows although the board has a range of time.
     """
 
     chart: Chart
     drawn: Drawn | None
     note: str = ""
     trouble: KappaError | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +163,15 @@ class BoardAnswer:
     """The answers of all charts of a board, from one pinned snapshot.
 
     `reads` are the stored tables that the queries read, and `frontiers` maps each pipeline of these
-    tables to the frontier of the snapshot.
+    tables to the frontier of the snapshot. `has_times` is True if a chart has a time axis or reads
+    a table whose key is a time; only then can the user choose a range of time.
     """
 
     generation: int
     charts: tuple[ChartAnswer, ...]
     reads: tuple[Read, ...]
     frontiers: Mapping[str, Frontier]
-
-    @property
-    def has_times(self) -> bool:
-        """Returns True if a chart has a time axis. Only then can the user choose a period."""
-        return any(
-            isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
-        )
+    has_times: bool
 
     @property
     def newest_at(self) -> datetime | None:
@@ -194,10 +199,11 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
-    If `since` is given, line charts over time begin at that time. If a query fails, or names a
-    table that the `reader` may not read, only the chart of that query shows the error. Each attempt
-    uses a new snapshot. Raises Conflict if the lease on the snapshot ended too early in every
-    attempt. Raises ClientLeft if the `client` disconnects before the end.
+    If `since` is given, tables whose key is a time have only rows since that time, and line charts
+    and tables over times begin at that time. If a query fails, or names a table that the `reader`
+    may not read, only the chart of that query shows the error. Each attempt uses a new snapshot.
+    Raises Conflict if the lease on the snapshot ended too early in every attempt. Raises ClientLeft
+    if the `client` disconnects before the end.
     """
     attempt = 0
     while True:
@@ -242,20 +248,23 @@ def _answer_chart(
             found: dict[str, Any] = json.loads(body.read())
             return found
 
-    sql = chart.sql
     try:
-        answer = ask(sql)
-        if since is not None and chart.kind is ChartKind.LINE and _is_over_times(answer):
+        sql = chart.sql if since is None else ranged_sql(chart.sql, since, pinned.snapshot)
+        answer, is_over_times = ask(sql), False
+        if since is not None and chart.kind in {ChartKind.LINE, ChartKind.TABLE}:
+            is_over_times = _is_over_times(answer)
+        if since is not None and is_over_times:
             # The first thousand rows may all be older.
             answer = (
                 ask(since_sql(sql, answer["columns"][0], since))
                 if answer["truncated"]
                 else rows_since(answer, since)
             )
-        shown, note = draw_answer(chart.kind, answer, sql)
+        shown, note = draw_answer(chart.kind, answer, chart.sql)
     except KappaError as error:
         return ChartAnswer(chart, None, trouble=error)
-    return ChartAnswer(chart, shown, note)
+    is_whole = since is not None and sql == chart.sql and not is_over_times
+    return ChartAnswer(chart, shown, note, is_whole=is_whole)
 
 
 def _is_over_times(answer: Mapping[str, Any]) -> bool:
@@ -267,16 +276,59 @@ def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
 
     `column` is the name and the type of the query's first column, which contains the times.
     """
-    at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
-    value = (
-        f"cast({at} || '+00' as timestamptz)"
-        if "TIME ZONE" in column["type"].upper()
-        else f"cast({at} as timestamp)"
-    )
+    value = _time_sql(since, has_zone="TIME ZONE" in column["type"].upper())
     # The query has its own lines: a comment at its end must not reach the bracket.
     return (
         f"select * from (\n{sql.rstrip().rstrip(';')}\n) where {quoted(column['name'])} >= {value}"
     )
+
+
+def _time_sql(at: datetime, *, has_zone: bool) -> str:
+    moment = text(at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
+    return f"cast({moment} || '+00' as timestamptz)" if has_zone else f"cast({moment} as timestamp)"
+
+
+def ranged_sql(sql: str, since: datetime, snapshot: Snapshot) -> str:
+    """Limits the tables that a query names to their rows since a time.
+
+    Only tables whose key is a time are limited. Returns the query unchanged if it names none.
+    """
+    timed = _times_of(snapshot)
+    with open_reader(None, served=True) as reader:
+        named = reader.tables_named(sql)
+    limited = list[str]()
+    for schema, name in sorted(named):
+        whole, column, kind = timed.get("" if schema else name.lower(), ("", "", ""))
+        # A table that the query defines itself stays as it is.
+        if whole and not re.search(rf"{re.escape(name)}{_DEFINED}", sql, re.IGNORECASE):
+            value = _time_sql(since, has_zone=kind == "timestamp")
+            limited.append(
+                f"{quoted(name)} as (select * from {whole} where {quoted(column)} >= {value})"
+            )
+    if not limited:
+        return sql
+    begin = _WITH.match(sql)
+    place = begin.end() if begin else 0
+    return f"{sql[:place] or 'with'} {', '.join(limited)}{',' if begin else ''}\n{sql[place:]}"
+
+
+def _times_of(snapshot: Snapshot) -> Mapping[str, tuple[str, str, str]]:
+    """Returns the served tables whose key is a time, by name in lower case.
+
+    A value is the quoted name of the table with its schema, the column with the time, and its Spark
+    type. Names that several pipelines serve are left out.
+    """
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for pipeline, build in snapshot.serving.items():
+        for table in snapshot.births[build].tables:
+            whole = f"{quoted(schema_of(pipeline))}.{quoted(table.name)}"
+            times = [
+                (whole, name, kind)
+                for name, kind in table.columns
+                if name in (*table.keys, *table.by) and kind in _TIME_KEYS
+            ]
+            found.setdefault(table.name.lower(), []).append(times[0] if times else (whole, "", ""))
+    return {name: each[0] for name, each in found.items() if len(each) == 1 and each[0][1]}
 
 
 def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
@@ -294,6 +346,7 @@ def _board_answer(
     snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...], readable: TableGrant
 ) -> BoardAnswer:
     births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
+    timed = _times_of(snapshot)
     with open_reader(None, served=True) as reader:
         reads = sorted(
             {
@@ -311,6 +364,8 @@ def _board_answer(
             pipeline: snapshot.frontiers[snapshot.serving[pipeline]]
             for pipeline in sorted({pipeline for pipeline, _ in reads})
         },
+        any(name.lower() in timed for _, name in reads)
+        or any(isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in charts),
     )
 
 
