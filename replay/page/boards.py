@@ -44,6 +44,8 @@ MOST_ROWS = 1_000
 _MOST_BARS = 50
 _MOST_LINES = 5
 _ROWS_IN_SIGHT = 10
+# Points of a curve in the list of boards.
+_CURVE = 60
 # The newest rows of a line are shown as a table, too.
 _LAST_ROWS = 50
 # Periods that begin at a multiple of their seconds.
@@ -172,6 +174,19 @@ class BoardAnswer:
     reads: tuple[Read, ...]
     frontiers: Mapping[str, Frontier]
     has_times: bool
+
+    @property
+    def curve(self) -> tuple[str, Sequence[float]] | None:
+        """Returns the title and the last values of the first line chart, or None if it has none.
+
+        Charts with a value below zero, or with a single value, are passed over.
+        """
+        for each in self.charts:
+            if isinstance(each.drawn, DrawnLines):
+                values = [at or 0.0 for at in each.drawn.chart["series"][0]["values"][-_CURVE:]]
+                if len(values) > 1 and min(values) >= 0:
+                    return each.chart.title, values
+        return None
 
     @property
     def newest_at(self) -> datetime | None:

@@ -109,7 +109,7 @@ def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> No
     assert "Generation 2 · web as of <time" in page
 
 
-def test_lines_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
+def test_charts_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
     """All rows of the world are old. A range that nobody knows is none; a kiosk keeps the range.
 
     A view that is computed when it is read has no key, so its chart says that it has all rows.
@@ -245,6 +245,9 @@ def test_the_list_says_which_charts_fail(lived: tuple[World, Server]) -> None:
     assert "<b>Wrong</b>: the query cannot be run: there is no table page_hitz" in state
     assert 'newest row <time datetime="2026-01-01T00:39:00+00:00"' in state
     assert "web as of <time" in state
+    # A curve of the first chart with lines.
+    assert 'aria-label="By minute: the last 40 values, at most 40"' in state
+    assert "max 40</small>" in state
     assert "there is no kind &#39;pie&#39;" in wrong
     assert '<div id="state-größte %?#">' in named
     assert got(lived[1], "/boards/nothing/state")[0] == 404
