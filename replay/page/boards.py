@@ -44,11 +44,26 @@ MOST_ROWS = 1_000
 _MOST_BARS = 50
 _MOST_LINES = 5
 _ROWS_IN_SIGHT = 10
+# Points of a curve in the list of boards.
+_CURVE = 60
 # The newest rows of a line are shown as a table, too.
 _LAST_ROWS = 50
+# Periods that begin at a multiple of their seconds.
+_PERIODS = {60: "minute", 300: "5 minutes", 900: "15 minutes", 3_600: "hour", 86_400: "day"}
+# Spark's types of times in a table's key.
+_TIME_KEYS = frozenset({"timestamp", "timestamp_ntz", "date"})
 # Times of microseconds; Python would cut nanoseconds.
 _MOMENTS = re.compile("timestamp( with time zone)?|timestamp_m?s", re.IGNORECASE)
 _TIMES = re.compile(r"(timestamp|date\b).*", re.IGNORECASE)
+_NAMES = re.compile("varchar|enum.*|boolean", re.IGNORECASE | re.DOTALL)
+# The begin of a query with common table expressions, up to the first of them.
+_WITH = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*with\b(?:\s+recursive\b)?", re.IGNORECASE | re.DOTALL
+)
+# What follows the name of a common table expression.
+_DEFINED = r'"?\s+as\s*(not\s+)?(materialized\s*)?\('
+# A query with these words has an order of its own.
+_ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NUMBERS = re.compile(
     r"u?(tiny|small|big|huge)?int(eger)?|float|double|real|decimal\([\d, ]+\)", re.IGNORECASE
 )
@@ -110,6 +125,18 @@ class DrawnLines:
     chart: Mapping[str, Any]
     last: DrawnRows
 
+    def open_period(self, now: datetime) -> str:
+        """Returns the period of the last point ("minute") if the period has not ended at `now`.
+
+        Otherwise, and if the points are not at the beginnings of equal periods, the result is "".
+        """
+        x = self.chart["x"][-_LAST_ROWS:]
+        if not self.chart["time"] or len(x) < 3:
+            return ""
+        step = min(after - before for before, after in pairwise(x))
+        is_open = x[-1] <= now.timestamp() < x[-1] + step
+        return _PERIODS.get(step, "") if is_open and not any(at % step for at in x) else ""
+
 
 Drawn = DrawnNumber | DrawnBars | DrawnRows | DrawnLines
 
@@ -122,13 +149,15 @@ Read = tuple[str, str]
 class ChartAnswer:
     """A chart with its drawing, or with the error `trouble` if its query failed.
 
-    `note` is a sentence about rows that are not shown, or "".
+    `note` is a sentence about rows that are not shown, or "". `is_whole` is True if the chart shows
+    all rows although the board has a range of time.
     """
 
     chart: Chart
     drawn: Drawn | None
     note: str = ""
     trouble: KappaError | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +165,28 @@ class BoardAnswer:
     """The answers of all charts of a board, from one pinned snapshot.
 
     `reads` are the stored tables that the queries read, and `frontiers` maps each pipeline of these
-    tables to the frontier of the snapshot.
+    tables to the frontier of the snapshot. `has_times` is True if a chart has a time axis or reads
+    a table whose key is a time; only then can the user choose a range of time.
     """
 
     generation: int
     charts: tuple[ChartAnswer, ...]
     reads: tuple[Read, ...]
     frontiers: Mapping[str, Frontier]
+    has_times: bool
 
     @property
-    def has_times(self) -> bool:
-        """Returns True if a chart has a time axis. Only then can the user choose a period."""
-        return any(
-            isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in self.charts
-        )
+    def curve(self) -> tuple[str, Sequence[float]] | None:
+        """Returns the title and the last values of the first line chart, or None if it has none.
+
+        Charts with a value below zero, or with a single value, are passed over.
+        """
+        for each in self.charts:
+            if isinstance(each.drawn, DrawnLines):
+                values = [at or 0.0 for at in each.drawn.chart["series"][0]["values"][-_CURVE:]]
+                if len(values) > 1 and min(values) >= 0:
+                    return each.chart.title, values
+        return None
 
     @property
     def newest_at(self) -> datetime | None:
@@ -177,10 +214,11 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
-    If `since` is given, line charts over time begin at that time. If a query fails, or names a
-    table that the `reader` may not read, only the chart of that query shows the error. Each attempt
-    uses a new snapshot. Raises Conflict if the lease on the snapshot ended too early in every
-    attempt. Raises ClientLeft if the `client` disconnects before the end.
+    If `since` is given, tables whose key is a time have only rows since that time, and line charts
+    and tables over times begin at that time. If a query fails, or names a table that the `reader`
+    may not read, only the chart of that query shows the error. Each attempt uses a new snapshot.
+    Raises Conflict if the lease on the snapshot ended too early in every attempt. Raises ClientLeft
+    if the `client` disconnects before the end.
     """
     attempt = 0
     while True:
@@ -226,18 +264,22 @@ def _answer_chart(
             return found
 
     try:
-        answer = ask(chart.sql)
-        if since is not None and chart.kind is ChartKind.LINE and _is_over_times(answer):
+        sql = chart.sql if since is None else ranged_sql(chart.sql, since, pinned.snapshot)
+        answer, is_over_times = ask(sql), False
+        if since is not None and chart.kind in {ChartKind.LINE, ChartKind.TABLE}:
+            is_over_times = _is_over_times(answer)
+        if since is not None and is_over_times:
             # The first thousand rows may all be older.
             answer = (
-                ask(since_sql(chart.sql, answer["columns"][0], since))
+                ask(since_sql(sql, answer["columns"][0], since))
                 if answer["truncated"]
                 else rows_since(answer, since)
             )
-        shown, note = draw_answer(chart.kind, answer)
+        shown, note = draw_answer(chart.kind, answer, chart.sql)
     except KappaError as error:
         return ChartAnswer(chart, None, trouble=error)
-    return ChartAnswer(chart, shown, note)
+    is_whole = since is not None and sql == chart.sql and not is_over_times
+    return ChartAnswer(chart, shown, note, is_whole=is_whole)
 
 
 def _is_over_times(answer: Mapping[str, Any]) -> bool:
@@ -249,16 +291,59 @@ def since_sql(sql: str, column: Mapping[str, str], since: datetime) -> str:
 
     `column` is the name and the type of the query's first column, which contains the times.
     """
-    at = text(since.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
-    value = (
-        f"cast({at} || '+00' as timestamptz)"
-        if "TIME ZONE" in column["type"].upper()
-        else f"cast({at} as timestamp)"
-    )
+    value = _time_sql(since, has_zone="TIME ZONE" in column["type"].upper())
     # The query has its own lines: a comment at its end must not reach the bracket.
     return (
         f"select * from (\n{sql.rstrip().rstrip(';')}\n) where {quoted(column['name'])} >= {value}"
     )
+
+
+def _time_sql(at: datetime, *, has_zone: bool) -> str:
+    moment = text(at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"))
+    return f"cast({moment} || '+00' as timestamptz)" if has_zone else f"cast({moment} as timestamp)"
+
+
+def ranged_sql(sql: str, since: datetime, snapshot: Snapshot) -> str:
+    """Limits the tables that a query names to their rows since a time.
+
+    Only tables whose key is a time are limited. Returns the query unchanged if it names none.
+    """
+    timed = _times_of(snapshot)
+    with open_reader(None, served=True) as reader:
+        named = reader.tables_named(sql)
+    limited = list[str]()
+    for schema, name in sorted(named):
+        whole, column, kind = timed.get("" if schema else name.lower(), ("", "", ""))
+        # A table that the query defines itself stays as it is.
+        if whole and not re.search(rf"{re.escape(name)}{_DEFINED}", sql, re.IGNORECASE):
+            value = _time_sql(since, has_zone=kind == "timestamp")
+            limited.append(
+                f"{quoted(name)} as (select * from {whole} where {quoted(column)} >= {value})"
+            )
+    if not limited:
+        return sql
+    begin = _WITH.match(sql)
+    place = begin.end() if begin else 0
+    return f"{sql[:place] or 'with'} {', '.join(limited)}{',' if begin else ''}\n{sql[place:]}"
+
+
+def _times_of(snapshot: Snapshot) -> Mapping[str, tuple[str, str, str]]:
+    """Returns the served tables whose key is a time, by name in lower case.
+
+    A value is the quoted name of the table with its schema, the column with the time, and its Spark
+    type. Names that several pipelines serve are left out.
+    """
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for pipeline, build in snapshot.serving.items():
+        for table in snapshot.births[build].tables:
+            whole = f"{quoted(schema_of(pipeline))}.{quoted(table.name)}"
+            times = [
+                (whole, name, kind)
+                for name, kind in table.columns
+                if name in (*table.keys, *table.by) and kind in _TIME_KEYS
+            ]
+            found.setdefault(table.name.lower(), []).append(times[0] if times else (whole, "", ""))
+    return {name: each[0] for name, each in found.items() if len(each) == 1 and each[0][1]}
 
 
 def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
@@ -276,6 +361,7 @@ def _board_answer(
     snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...], readable: TableGrant
 ) -> BoardAnswer:
     births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
+    timed = _times_of(snapshot)
     with open_reader(None, served=True) as reader:
         reads = sorted(
             {
@@ -293,12 +379,15 @@ def _board_answer(
             pipeline: snapshot.frontiers[snapshot.serving[pipeline]]
             for pipeline in sorted({pipeline for pipeline, _ in reads})
         },
+        any(name.lower() in timed for _, name in reads)
+        or any(isinstance(each.drawn, DrawnLines) and each.drawn.chart["time"] for each in charts),
     )
 
 
-def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]:
-    """Returns the drawing of an answer in the given kind of chart, and a note. Pure.
+def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[Drawn, str]:
+    """Returns the drawing of the answer to the query `sql` in a kind of chart, and a note. Pure.
 
+    Bars of names are sorted by their values, the largest first, unless the query has an `order by`.
     The note is a sentence if rows are left out or not visible without scrolling; otherwise it is
     "". Raises UsageError if the columns or rows cannot be drawn in this kind of chart.
     """
@@ -311,10 +400,15 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any]) -> tuple[Drawn, str]
         case ChartKind.LINE:
             return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
+            _ensure_bars(names, types)
+            sorts = not _ORDER.search(sql) and _NAMES.fullmatch(types[0])
+            if sorts:
+                rows = tuple(sorted(rows, key=lambda row: -(_finite_number(row[1]) or 0.0)))
             if len(rows) > _MOST_BARS:
                 whole = "" if answer["truncated"] else f" of {len(rows):,}"
-                note = f"The first {_MOST_BARS}{whole} bars are shown."
-            return _draw_bars(names, types, rows[:_MOST_BARS]), note
+                which = "largest" if sorts and whole else "first"
+                note = f"The {which} {_MOST_BARS}{whole} bars are shown."
+            return _draw_bars(names, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
             # A longer table scrolls, so its end is not in sight.
             return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
@@ -342,15 +436,16 @@ def _draw_number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Dr
     return DrawnNumber(value, (names[1], more[0]) if more else None)
 
 
-def _draw_bars(
-    names: tuple[str, ...], types: Sequence[str], rows: Sequence[tuple[object, ...]]
-) -> DrawnBars:
+def _ensure_bars(names: tuple[str, ...], types: Sequence[str]) -> None:
     if len(names) != 2 or not _NUMBERS.fullmatch(types[1]):
         raise UsageError(
             "bars are drawn of two columns, a label and a number, and the query gives "
             f"{_columns_text(names, types)}",
             hint='select label, number; or write: kind = "table"',
         )
+
+
+def _draw_bars(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> DrawnBars:
     lengths = [_finite_number(value) or 0.0 for _, value in rows]
     low, high = min([0.0, *lengths]), max([0.0, *lengths])
     percent = 100 / ((high - low) or 1.0)

@@ -17,15 +17,17 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from kappa.base.errors import UsageError
+from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.board import ChartKind
 from kappa.declare.options import REJECTS
-from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, typed_rows
+from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, tables_read, typed_rows
 from kappa.replay.page.table import typed_name
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
+from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.client import Client
+from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of
 from kappa.serving.query.sandbox.question import Format, Question
 from kappa.serving.query.tables import ServedTable
@@ -39,8 +41,17 @@ _MOST_BARS = 50
 # The list of tables beside a query; the page of tables has all.
 _LISTED_TABLES = 200
 _LISTED_COLUMNS = 50
-# Types of columns whose values name amounts.
+# Types of columns whose values name amounts, of amounts, and of times.
 _NAMES = re.compile("varchar|enum|bool", re.IGNORECASE)
+_AMOUNTS = re.compile(r"u?(tiny|small|big|huge)?int(eger)?|double|decimal.*", re.IGNORECASE)
+_TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
+# A name in the message of an error that does not exist, and the name that the hint suggests.
+_UNKNOWN = re.compile(
+    r'there is no table ([\w.]+)$|column (?:named )?"(\w+)"|with name (\w+) does not exist'
+)
+_MEANT = re.compile(r'did you mean (?:: )?("\w+"|[\w.]+)')
+# Longer queries are sent as a form, and not in an address.
+LONGEST_IN_ADDRESS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,8 @@ class PersonsAnswer:
 
     `count` is the number of rows in the answer, and `more` is True if the query returns more rows
     than that. `shown` contains the first rows of the answer. `drawn` is a chart of lines or bars,
-    or None if the rows fit neither chart.
+    or None if the rows fit neither chart. `as_of` is the time since which readers have seen the
+    oldest frontier that the query read, or "" if the query reads no stored table.
     """
 
     count: int
@@ -57,6 +69,7 @@ class PersonsAnswer:
     shown: DrawnRows
     drawn: Drawn | None
     generation: int
+    as_of: str
     milliseconds: int
 
 
@@ -77,14 +90,75 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
         len(rows.rows),
         bool(answer["truncated"]),
         DrawnRows(rows.columns, rows.rows[:most]),
-        draw_rows(answer),
+        draw_rows(answer, sql),
         reply.snapshot.generation,
+        _as_of(sql, reply.snapshot),
         round(1000 * (time.monotonic() - begun)),
     )
 
 
-def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
-    """Draws an answer as lines or as bars, or returns None if neither is possible. Pure.
+def _as_of(sql: str, snapshot: Snapshot) -> str:
+    births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
+    with open_reader(None, served=True) as reader:
+        read = {pipeline for pipeline, _ in tables_read(sql, births, reader.tables_named)}
+    times = (snapshot.frontiers[snapshot.serving[each]].published_at for each in read)
+    return min(times, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLink:
+    """A link to a query, with its text."""
+
+    text: str
+    address: str
+
+
+def mended_query(sql: str, error: KappaError) -> QueryLink | None:
+    """Returns a link to a query without its wrong name, or None if nothing is suggested. Pure.
+
+    The text of the link is the name that the hint of the `error` suggests. This name replaces the
+    unknown name everywhere except in texts.
+    """
+    unknown, meant = _UNKNOWN.search(error.message), _MEANT.search(error.hint)
+    if unknown is None or meant is None:
+        return None
+    wrong, name = re.escape(next(filter(None, unknown.groups()))), meant[1]
+    places = re.compile(rf"""'(?:[^']|'')*'|(?<![\w"])"?{wrong}"?(?![\w"])""", re.IGNORECASE)
+    mended = places.sub(lambda found: found[0] if found[0].startswith("'") else name, sql)
+    if mended == sql or len(mended) > LONGEST_IN_ADDRESS:
+        return None
+    return QueryLink(name.strip('"'), _query_address(mended))
+
+
+def sample_queries(tables: Iterable[ServedTable]) -> tuple[QueryLink, ...]:
+    """Returns links to some queries of a project's own table, preferably one with times. Pure."""
+
+    def first(of: ServedTable, kind: re.Pattern[str]) -> str:
+        return next((name for name, each in of.columns if kind.fullmatch(each)), "")
+
+    found = [each for each in tables if each.name != REJECTS and not each.broken]
+    if not found:
+        return ()
+    table = next(
+        (each for each in found if first(each, _TIMES) and first(each, _AMOUNTS)), found[0]
+    )
+    of, time, amount = _name_in_sql(table), first(table, _TIMES), first(table, _AMOUNTS)
+    name = first(table, _NAMES)
+    newest = f"\norder by {quoted(time)} desc nulls last" if time else ""
+    samples = {
+        f"{'the newest ' if time else ''}rows of {table.name}": f"from {of}{newest}\nlimit 100"
+    }
+    for each, order in ((name, 2), (time, 1)):
+        if each and amount:
+            samples[f"{amount} by {each}"] = (
+                f"select {quoted(each)}, sum({quoted(amount)}) as {quoted(amount)}\nfrom {of}\n"
+                f"group by all\norder by {order} desc nulls last\nlimit 100"
+            )
+    return tuple(QueryLink(words, _query_address(sql)) for words, sql in samples.items())
+
+
+def draw_rows(answer: Mapping[str, Any], sql: str) -> Drawn | None:
+    """Draws the answer to the query `sql` as lines or bars, or returns None if neither fits. Pure.
 
     Lines are drawn for a series over times or numbers, and bars for amounts by name.
     """
@@ -92,11 +166,11 @@ def draw_rows(answer: Mapping[str, Any]) -> Drawn | None:
     if len(rows) < 2:
         return None
     with suppress(UsageError):
-        return draw_answer(ChartKind.LINE, answer)[0]
+        return draw_answer(ChartKind.LINE, answer, sql)[0]
     labels = [row[columns[0]["name"]] for row in rows]
     if _NAMES.match(columns[0]["type"]) and len({*labels}) == len(labels) <= _MOST_BARS:
         with suppress(UsageError):
-            return draw_answer(ChartKind.BARS, answer)[0]
+            return draw_answer(ChartKind.BARS, answer, sql)[0]
     return None
 
 

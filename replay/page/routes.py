@@ -54,7 +54,15 @@ from kappa.replay.page.overview import (
     pipeline_cards,
     pipeline_list,
 )
-from kappa.replay.page.queries import PersonsAnswer, answer_person, csv_answer, queried_tables
+from kappa.replay.page.queries import (
+    LONGEST_IN_ADDRESS,
+    PersonsAnswer,
+    answer_person,
+    csv_answer,
+    mended_query,
+    queried_tables,
+    sample_queries,
+)
 from kappa.replay.page.rollout import rollout_view, serves_now, service_actions, undo_offer
 from kappa.replay.page.samples import (
     SampledTable,
@@ -188,8 +196,6 @@ _SHOWN_PARTITIONS = 100
 _SEARCHED = ("start", "before", "key", "value", "order")
 # The number of a partition has fewer digits.
 _DIGITS = 10
-# Longer queries are sent as a form, and not in an address.
-_LONGEST_IN_ADDRESS = 2_000
 # More topics are listed without the facts that need a request each.
 _DETAILED_TOPICS = 200
 # More nodes make a picture that nobody reads.
@@ -792,7 +798,7 @@ def _rows_of(
         try:
             return ask_rows(
                 *(stand_of(request), wanted, typed_name(table, view.whole), view.whole),
-                *(dict(table.columns), table.rows, client),
+                *(dict(table.columns), view.keys, table.rows, client),
             )
         except TooMuch as error:
             # A result, so that rows that take long are not asked for again at once.
@@ -864,7 +870,9 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         trouble=trouble,
         tables=(tables := _readable_tables(request, desk, state)),
         schema=queried_tables(tables),
-        address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= _LONGEST_IN_ADDRESS else "/query",
+        mended=None if trouble is None else mended_query(sql, trouble),
+        samples=() if sql.strip() else sample_queries(tables),
+        address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= LONGEST_IN_ADDRESS else "/query",
     )
 
 

@@ -8,8 +8,10 @@ millions of rows, people sort, filter or type a query instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import urlencode
 
@@ -24,8 +26,12 @@ from kappa.serving.query.sandbox.question import Question
 _ROWS, _CELLS, _LEAST_ROWS = 50, 20_000, 10
 # So many rows are counted, and can be reached by turning pages.
 _MOST = 10_000
-# A time as the page writes it.
+# Larger tables are sorted only if somebody asks for an order.
+_MOST_SORTED = 1_000_000
+# A time as the page writes it, and a time of today.
 _ZONE = " UTC"
+_CLOCK = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
+_TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
 
 
 class Match(StrEnum):
@@ -41,8 +47,8 @@ class Match(StrEnum):
 class RowsRequest:
     """A request for rows: the order, the filter and the number of the page.
 
-    `order` is a column, or "" for the order in which the rows are stored. The filter compares
-    `column` with the text `value`. If `column` or `value` is "", there is no filter.
+    `order` is a column, or "" for the default order of the table. The filter compares `column` with
+    the text `value`. If `column` or `value` is "", there is no filter.
     """
 
     order: str = ""
@@ -97,7 +103,7 @@ class RowsRequest:
     def sorted_by(self, column: str) -> RowsRequest:
         """Returns the request that follows a click on the header of a column.
 
-        The first click sorts ascending, the second descending, and the third restores the stored
+        The first click sorts ascending, the second descending, and the third restores the default
         order.
         """
         if self.order != column:
@@ -115,7 +121,8 @@ class RowsPage:
 
     `number` is the number of the page, `first` the number of its first row, and `last` the number
     of the last page that is available. `count` is the number of all requested rows, or None if
-    there are more than the limit. `query` is SQL for the same rows.
+    there are more than the limit. `query` is SQL for the same rows. `request` is the request with
+    the order that the rows have, and `is_by_time` is True if this is an order by time.
     """
 
     rows: DrawnRows
@@ -124,6 +131,16 @@ class RowsPage:
     count: int | None
     last: int
     query: str
+    request: RowsRequest
+    is_by_time: bool
+
+    @property
+    def order_text(self) -> str:
+        """Returns a text with the order of the rows, such as `, by minute, newest first`, or ""."""
+        order = self.request.order
+        if not order or not self.request.down:
+            return f", by {order}" if order else ""
+        return f", by {order}, {'newest' if self.is_by_time else 'largest'} first"
 
     @property
     def most(self) -> int:
@@ -152,6 +169,30 @@ def ensure_columns(wanted: RowsRequest, columns: Mapping[str, str]) -> None:
             )
 
 
+def default_order(columns: Mapping[str, str], keys: Sequence[str]) -> RowsRequest:
+    """Returns a request with the order that a table has by default. Pure.
+
+    The newest rows come first if the table has times; the time is a key, or else the last column
+    with times. A table without times is sorted by its first key. A view without times is not
+    sorted. `columns` maps each column to its DuckDB type.
+    """
+    times = [column for column, kind in columns.items() if _TIMES.fullmatch(kind)]
+    if times:
+        return RowsRequest(next((each for each in times if each in keys), times[-1]), down=True)
+    return RowsRequest(keys[0] if keys else "")
+
+
+def with_day(wanted: RowsRequest, columns: Mapping[str, str], now: datetime) -> RowsRequest:
+    """Adds the day of `now` to a filter that compares a time with a time of day. Pure.
+
+    The page shows times of today without the day.
+    """
+    is_time = wanted.has_filter and columns[wanted.column].upper().startswith("TIMESTAMP")
+    if is_time and wanted.match is not Match.CONTAINS and _CLOCK.fullmatch(wanted.value):
+        return replace(wanted, value=f"{now.astimezone(UTC):%Y-%m-%d} {wanted.value}")
+    return wanted
+
+
 def filter_sql(wanted: RowsRequest, columns: Mapping[str, str]) -> str:
     """Returns the `where` clause of a request, or "" if the request has no filter. Pure.
 
@@ -160,10 +201,17 @@ def filter_sql(wanted: RowsRequest, columns: Mapping[str, str]) -> str:
     return f"\nwhere {_condition(wanted, columns[wanted.column])}" if wanted.has_filter else ""
 
 
-def order_sql(wanted: RowsRequest) -> str:
-    """Returns the `order by` clause of a request, or "" for the stored order. Pure."""
+def order_sql(wanted: RowsRequest, keys: Sequence[str]) -> str:
+    """Returns the `order by` clause of a request, or "" if it has no order. Pure.
+
+    Rows that are equal in the requested column are sorted by the keys, so that each row is on one
+    page.
+    """
+    if not wanted.order:
+        return ""
     way = " desc" if wanted.down else ""
-    return f"\norder by {quoted(wanted.order)}{way} nulls last" if wanted.order else ""
+    others = "".join(f", {quoted(each)}" for each in keys if each != wanted.order)
+    return f"\norder by {quoted(wanted.order)}{way} nulls last{others}"
 
 
 def _condition(wanted: RowsRequest, kind: str) -> str:
@@ -182,6 +230,7 @@ def ask_rows(
     typed: str,
     whole: str,
     columns: Mapping[str, str],
+    keys: Sequence[str],
     known: int | None,
     client: Client,
 ) -> RowsPage:
@@ -189,8 +238,8 @@ def ask_rows(
 
     `whole` is the quoted name of the relation with its schema, and `typed` is the name that people
     type. `columns` maps each column to its DuckDB type. `known` is the number of all rows, or None
-    if unknown. Raises UsageError if the request names an unknown column, and the errors of the
-    sandbox.
+    if unknown. A request without an order gets the default order, unless the table is very large.
+    Raises UsageError if the request names an unknown column, and the errors of the sandbox.
     """
 
     def ask(sql: str) -> DrawnRows:
@@ -201,6 +250,11 @@ def ask_rows(
             return typed_rows(json.loads(body.read()))
 
     ensure_columns(wanted, columns)
+    keys = [each for each in keys if each in columns]
+    wanted = with_day(wanted, columns, datetime.now(UTC))
+    if not wanted.order and (known is None or known <= _MOST_SORTED):
+        default = default_order(columns, keys)
+        wanted = replace(wanted, order=default.order, down=default.down)
     size = max(_LEAST_ROWS, min(_ROWS, _CELLS // max(1, len(columns))))
     where, count = filter_sql(wanted, columns), known
     if wanted.has_filter or count is None:
@@ -209,7 +263,8 @@ def ask_rows(
         count = counted if isinstance(counted, int) and counted <= _MOST else None
     last = max(1, -(-min(_MOST, _MOST if count is None else count) // size))
     page = min(wanted.page, last)
-    rest, first = f"{where}{order_sql(wanted)}", (page - 1) * size
+    rest, first = f"{where}{order_sql(wanted, keys)}", (page - 1) * size
     found = ask(f"from {whole}{rest}\nlimit {size} offset {first}")
     query = f"select *\nfrom {typed}{rest}\nlimit 100"
-    return RowsPage(found, page, first + 1, count, last, query)
+    by_time = bool(_TIMES.fullmatch(columns.get(wanted.order, "")))
+    return RowsPage(found, page, first + 1, count, last, query, wanted, by_time)

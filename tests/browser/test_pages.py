@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,49 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
         assert {*wide} == {0}
 
 
+def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        for path, names in (
+            ("/topics", ("Records", "Rate")),
+            ("/topics/visits", ("Role", "Version")),
+            ("/alerts", ("Delivered", "Dead")),
+        ):
+            page.goto(path)
+            tops = [
+                page.locator(f".carded td[data-of='{name}']").first.bounding_box()["y"]
+                for name in names
+            ]
+            assert tops[0] == tops[1], path
+
+
+def test_nothing_of_a_narrow_page_is_cut_off(chromium: Browser, standing: Server) -> None:
+    """Rows of times fit with their last column, and a reason and a link keep their own place."""
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        page.goto("/tables/web/page_hits?column=page&value=/page/3")
+        rows = page.locator(".scroll:has(> .values)")
+        assert rows.evaluate("(each) => each.scrollWidth - each.clientWidth") == 0
+
+        page.goto("/topics/visits?value=script&order=oldest&partition=0")
+        reason = page.locator(".why").first.bounding_box()
+        assert reason["x"] + reason["width"] <= NARROW["width"]
+        # All builds that read the topic are in sight.
+        readers = page.locator(".uses .scroll").first
+        assert readers.evaluate("(each) => each.scrollHeight - each.clientHeight") == 0
+
+        page.goto("/boards/pages")
+        for number in (1, 2):
+            title = page.locator(f"#chart-{number} h2").bounding_box()
+            link = page.locator(f"#chart-{number} .ask").bounding_box()
+            assert title["y"] + title["height"] <= link["y"]
+
+
+def test_a_graph_is_as_wide_as_its_column(chromium: Browser, standing: Server) -> None:
+    with opened(chromium, at(standing)) as (page, _):
+        page.goto("/graph")
+        frame, column = (page.locator(each).bounding_box() for each in (".scroll.graph", "#graph"))
+        assert (frame["x"], frame["width"]) == (column["x"], column["width"])
+
+
 def test_a_narrow_graph_is_a_list(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing)) as (page, _):
         page.goto("/graph")
@@ -366,7 +410,7 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
         run(box, "select minute, hits from page_hits order by minute")
         expect(page.locator("#answer .chart canvas")).to_be_visible()
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
-        expect(page.locator("#asked")).to_contain_text("40 rows, of generation 2")
+        expect(page.locator("#asked")).to_contain_text("40 rows · as of")
         ensure_good(page, "sql line")
 
         box.fill(
@@ -386,6 +430,50 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
         expect(page.get_by_role("alert")).to_contain_text("page_hits")
         ensure_good(page, "sql refused")
         seen.complaints.clear()
+        page.get_by_role("link", name="Run with page_hits").click()
+        expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
+
+
+def test_rows_of_an_answer_are_sorted_by_a_click(chromium: Browser, standing: Server) -> None:
+    """Numbers by their size, nulls last, and by keyboard, too. It works after each query."""
+    with opened(chromium, at(standing), axe=True) as (page, _):
+        sql = "select * from (values (9, 'b'), (10000, null), (-1, 'a')) of(n, said)"
+        page.goto("/query")
+        run(page.locator("#query"), sql)
+        cells, heads = page.locator("#answer tbody td"), page.locator("#answer thead th")
+        heads.first.get_by_role("button", name="n").click()
+        expect(cells).to_have_text(["-1", "a", "9", "b", "10000", "null"])
+        expect(heads.first).to_have_attribute("aria-sort", "ascending")
+        page.keyboard.press("Enter")
+        expect(cells).to_have_text(["10000", "null", "9", "b", "-1", "a"])
+        expect(heads.first).to_have_attribute("aria-sort", "descending")
+        page.reload()
+        heads.last.get_by_role("button", name="said").click()
+        heads.last.get_by_role("button", name="said").click()
+        expect(cells).to_have_text(["9", "b", "-1", "a", "10000", "null"])
+        expect(heads.first).not_to_have_attribute("aria-sort", "descending")
+        ensure_good(page, "sorted answer")
+
+
+def test_a_minute_that_has_not_ended_is_pale(chromium: Browser, standing: Server) -> None:
+    """The line to its point has less ink than the same line of a minute that has ended."""
+    pale = (
+        "() => { const canvas = document.querySelector('#answer canvas');"
+        " const { width, height } = canvas, at = canvas.getContext('2d');"
+        " const most = (from) => at.getImageData(from * width, 0, width / 8, height / 2).data"
+        ".reduce((most, each, place) => (place % 4 === 3 ? Math.max(most, each) : most), 0);"
+        " return [most(0.3), most(0.7)]; }"
+    )
+    today = f"timestamptz '{datetime.now(UTC):%Y-%m-%d} 00:00:00+00'"
+    with opened(chromium, at(standing)) as (page, _):
+        for unit, words in (("day", 1), ("month", 0)):
+            page.goto("/query")
+            moments = f'{today} - to_{unit}s(n::int) as "at"'
+            run(page.locator("#query"), f"select {moments}, 5 as hits from range(3) of(n)")
+            expect(page.locator("#answer canvas")).to_be_visible()
+            expect(page.get_by_text("day not yet complete")).to_have_count(words)
+            before, last = page.evaluate(pale)
+            assert (last < before) == bool(words)
 
 
 @pytest.mark.long

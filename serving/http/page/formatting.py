@@ -203,6 +203,35 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0") if "." in text else text
 
 
+def time_zones(rows: Sequence[Sequence[object]], now: datetime) -> tuple[str, ...]:
+    """Returns for each column the text that its header has in place of dates and zones of times.
+
+    The text is "UTC" if all values of the column are times with a zone or null, and "today, UTC" if
+    all these times are of the day of `now`. Otherwise it is "".
+    """
+    return tuple(_time_zone(column, now) for column in zip(*rows, strict=True))
+
+
+def _time_zone(column: Sequence[object], now: datetime) -> str:
+    days = {
+        each.astimezone(UTC).date() if isinstance(each, datetime) and each.tzinfo else None
+        for each in column
+        if each is not None
+    }
+    if not days or None in days:
+        return ""
+    return "today, UTC" if days == {now.astimezone(UTC).date()} else "UTC"
+
+
+def value_below(found: object, zone: str) -> str:
+    """Formats a value below a header with the text `zone`, as `time_zones` returns it."""
+    shown = value(found)
+    if not zone or found is None:
+        return shown
+    dated = shown.removesuffix(" UTC")
+    return dated if zone == "UTC" else dated.partition(" ")[2]
+
+
 def is_number(found: object) -> bool:
     """Returns True if the value is a number. Numbers are aligned to the right."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)

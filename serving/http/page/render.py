@@ -194,6 +194,7 @@ def _environment() -> Environment:
         "short": formatting.short,
         "size": size,
         "value": formatting.value,
+        "below": formatting.value_below,
         "exact": formatting.exact,
         "times": formatting.times,
         "amount": formatting.amount,
@@ -206,6 +207,7 @@ def _environment() -> Environment:
         "when": _relative_time,
         "exactly": _exact_time,
         "percent": formatting.percent,
+        "time_zones": formatting.time_zones,
     }
     pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}
     return pages

@@ -109,11 +109,22 @@ def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> No
     assert "Generation 2 · web as of <time" in page
 
 
-def test_lines_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
-    """All rows of the world are old. A range that nobody knows is none; a kiosk keeps the range."""
+def test_charts_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
+    """All rows of the world are old. A range that nobody knows is none; a kiosk keeps the range.
+
+    A view that is computed when it is read has no key, so its chart says that it has all rows.
+    """
     _, page = got(lived[1], "/boards/pages?last=24h")
     assert "No rows of the last 24 hours." in tile(page, "By minute")
-    assert f">{ROWS * (ROWS + 1) // 2}</p>" in tile(page, "Hits")
+    assert ">—</p>" in tile(page, "Hits")
+    assert "No rows of the last 24 hours." in tile(page, "Rows")
+    assert tile(page, "By page").count("<rect ") == 9
+    assert [
+        each
+        for each in ("Hits", "By page", "By minute", "Rows", "Many")
+        if "All rows: the query has no times." in tile(page, each)
+    ] == ["By page", "Many"]
+    assert "All rows" not in got(lived[1], "/boards/pages")[1]
     assert (
         '<a href="/boards/pages?last=24h" title="the last 24 hours" aria-current="true">24h</a>'
         in page
@@ -138,6 +149,33 @@ def test_a_range_has_the_newest_rows_of_any_query(world: World, kind: str, rows:
     assert chart.trouble is None
     assert isinstance(chart.drawn, DrawnLines)
     assert chart.drawn.chart["series"][0]["values"] == [*map(float, range(rows - 10, rows))]
+    assert answer.has_times
+
+
+@pytest.mark.parametrize(
+    ("sql", "hits"),
+    [
+        ("select sum(p.hits)::bigint from page_hits as p", 39 + 40),
+        ("-- of all\nwith other as (from page_hits) select sum(hits)::bigint from other", 39 + 40),
+        ("with recursive page as (select 1) select sum(hits)::bigint from Page_Hits", 39 + 40),
+        ("select sum(a.hits)::bigint from page_hits a join page_hits b using (minute)", 39 + 40),
+        ("select sum(hits)::bigint from web.page_hits", 820),
+        ("select sum(hits)::bigint from by_page", 820),
+        ("with page_hits as (from web.page_hits) select sum(hits)::bigint from page_hits", 820),
+    ],
+)
+def test_a_range_is_of_every_table_whose_key_is_a_time(
+    lived: tuple[World, Server], sql: str, hits: int
+) -> None:
+    """A table with its schema, a view, and a table of the query itself keep all rows."""
+    board = Board("Hits", (Chart("Hits", ChartKind.NUMBER, sql, 1),))
+    since = datetime(2026, 1, 1, 0, 38, tzinfo=UTC)
+    with Sandbox(Allowance(at_once=1)) as sandbox:
+        answer = answer_board(lived[0].store, sandbox, board, lease_seconds=60, since=since)
+
+    (chart,) = answer.charts
+    assert (chart.trouble, chart.drawn) == (None, DrawnNumber(hits, None))
+    assert chart.is_whole == (hits == 820)
     assert answer.has_times
 
 
@@ -207,6 +245,9 @@ def test_the_list_says_which_charts_fail(lived: tuple[World, Server]) -> None:
     assert "<b>Wrong</b>: the query cannot be run: there is no table page_hitz" in state
     assert 'newest row <time datetime="2026-01-01T00:39:00+00:00"' in state
     assert "web as of <time" in state
+    # A curve of the first chart with lines.
+    assert 'aria-label="By minute: the last 40 values, at most 40"' in state
+    assert "max 40</small>" in state
     assert "there is no kind &#39;pie&#39;" in wrong
     assert '<div id="state-größte %?#">' in named
     assert got(lived[1], "/boards/nothing/state")[0] == 404

@@ -11,7 +11,8 @@ import pytest
 
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
-from kappa.replay.page.boards import DrawnBars, DrawnLines, DrawnNumber, DrawnRows, draw_answer
+from kappa.replay.page import boards
+from kappa.replay.page.boards import Drawn, DrawnBars, DrawnLines, DrawnNumber, DrawnRows
 from kappa.serving.http.page import formatting
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
@@ -28,6 +29,10 @@ def answer(columns: str, *rows: Sequence[object], truncated: bool = False) -> di
         "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "truncated": truncated,
     }  # fmt: skip
+
+
+def draw_answer(kind: ChartKind, given: dict[str, Any]) -> tuple[Drawn, str]:
+    return boards.draw_answer(kind, given, "from rows order by place")
 
 
 def test_a_number_is_one_value_and_may_have_another_beside_it() -> None:
@@ -51,6 +56,35 @@ def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
         ("c", 25.0, 0.0),
     ]
     assert shown.zero == 25.0
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "order"),
+    [
+        ("select who, n from t", "VARCHAR", "bcad"),
+        ("select who, n from t", "ENUM('a', 'b')", "bcad"),
+        ("select who, n from t\nORDER  BY who", "VARCHAR", "abcd"),
+        ("select hour, n from t", "BIGINT", "abcd"),
+    ],
+)
+def test_bars_of_names_are_sorted_unless_the_query_sorts(sql: str, kind: str, order: str) -> None:
+    """The largest comes first. Hours, days and the order of the query stay as they are."""
+    given = answer(
+        f"who {kind.replace(', ', ',')}, n BIGINT", ["a", 3], ["b", 9], ["c", 5], ["d", None]
+    )
+    shown, _ = boards.draw_answer(BARS, given, sql)
+
+    assert isinstance(shown, DrawnBars)
+    assert "".join(str(bar.label) for bar in shown.bars) == order
+
+
+def test_of_many_bars_the_largest_are_shown() -> None:
+    given = answer("who VARCHAR, n BIGINT", *([str(each), each] for each in range(60)))
+    shown, note = boards.draw_answer(BARS, given, "from t")
+
+    assert isinstance(shown, DrawnBars)
+    assert [bar.value for bar in shown.bars] == [*range(59, 9, -1)]
+    assert note == "The largest 50 of 60 bars are shown."
 
 
 @pytest.mark.parametrize("rows", [[], [["a", 0]], [["a", "NaN"]], [["a", "Infinity"]]])
@@ -97,6 +131,50 @@ def test_times_are_written_for_people() -> None:
         *("2026-01-31 14:05:09.12 UTC", "2026-01-31 14:05:09", *given[2:])
     ]
     assert shown.rows[1][0] == "infinity"
+
+
+def test_the_header_has_the_zone_of_its_times_and_today() -> None:
+    """A column with anything but times of a zone stays as it is."""
+    now = datetime(2026, 1, 31, 20, tzinfo=UTC)
+    today, before = now.replace(hour=14, minute=5), datetime(2026, 1, 30, 9, tzinfo=UTC)
+    naive = today.replace(tzinfo=None)
+    rows = [(today, today, naive, "x", None), (None, before, naive, today, None)]
+    zones = formatting.time_zones(rows, now)
+
+    assert zones == ("today, UTC", "UTC", "", "", "")
+    assert formatting.time_zones([], now) == ()
+    shown = [
+        [formatting.value_below(*each) for each in zip(row, zones, strict=True)] for row in rows
+    ]
+    assert shown == [
+        ["14:05:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00", "x", "null"],
+        ["null", "2026-01-30 09:00:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00 UTC", "null"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("points", "now", "period"),
+    [
+        ([0, 60, 180], 200, "minute"),
+        ([0, 60, 180], 180, "minute"),
+        ([0, 60, 180], 240, ""),
+        ([0, 60, 180], 179, ""),
+        ([0, 3_600, 7_200], 7_300, "hour"),
+        ([86_400, 172_800, 259_200], 300_000, "day"),
+        ([7, 67, 127], 130, ""),
+        ([0, 17, 34], 35, ""),
+        ([120, 180], 200, ""),
+    ],
+)
+def test_the_last_point_is_open_until_its_period_ends(
+    points: list[int], now: int, period: str
+) -> None:
+    """Points that are at the beginning of no period have none."""
+    chart = {"x": [float(each) for each in points], "series": [], "time": True, "where": "at"}
+    lines, at = DrawnLines(chart, DrawnRows((), ())), datetime.fromtimestamp(now, UTC)
+
+    assert lines.open_period(at) == period
+    assert DrawnLines({**chart, "time": False}, lines.last).open_period(at) == ""
 
 
 def test_a_line_over_days_or_numbers_is_one_too() -> None:

@@ -18,12 +18,18 @@ from page_world import EVIL, World
 from test_page import HTML, Page, got, intents, serving
 from typing_in import typist
 
+from kappa.base.errors import UsageError
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
 from kappa.replay.page.overview import PipelineCard, pipeline_list
-from kappa.replay.page.queries import draw_rows, queried_tables
+from kappa.replay.page.queries import (
+    draw_rows,
+    mended_query,
+    queried_tables,
+    sample_queries,
+)
 from kappa.replay.page.rollout import stage_seconds, undo_offer
 from kappa.replay.page.samples import KindCount, sampled_tables
 from kappa.replay.page.states import health_of
@@ -403,7 +409,9 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
     page = asked(lived, "select page, hits from page_hits order by hits desc limit 3")
 
     assert page.status == 200
-    assert "3 rows, of generation 2" in page.text
+    assert re.search(
+        r"3 rows · as of [0-9]{4}-[0-9-]{5} [0-9:]{8} UTC · generation 2 · [0-9,]+ ms", page.text
+    )
     assert "/page/7" in page.text
     assert "select page, hits" in page.text
     # The rows are amounts by name.
@@ -415,10 +423,10 @@ def test_tables_beside_a_query_lead_to_rows_and_values(lived: Server) -> None:
     links = [each["href"] or "" for each in got(lived, "/query").all("a")]
     found = [each for each in links if each.startswith("/query?sql=")]
 
-    # page_hits with three columns, and by_page with two.
-    assert len(found) == 2 + 5
+    # Three samples, page_hits with three columns, and by_page with two.
+    assert len(found) == 3 + 2 + 5
     for each in found:
-        assert "rows, of generation 2" in got(lived, each).text
+        assert "rows · as of" in got(lived, each).text
     shown = got(lived, "/query?sql=from+by_page")
     assert [each["id"] for each in shown.all("input") if each.get("type") == "radio"] == [
         "show-both",
@@ -442,12 +450,54 @@ def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:
     assert "select * from page_hitz" in page.text
 
 
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("select page from page_hitz\nwhere page <> 'page_hitz'", "page_hits"),
+        ("select page, hitz from page_hits where hitz > 38", "hits"),
+        ("select p.hitz from page_hits p", "hits"),
+    ],
+)
+def test_a_wrong_name_leads_to_the_mended_query(lived: Server, sql: str, name: str) -> None:
+    page = asked(lived, sql)
+    (link,) = [each["href"] or "" for each in page.all("a") if each.get("class") == "button"]
+    mended = got(lived, link)
+
+    assert f"Run with {name}" in page.text
+    assert "rows · as of" in mended.text
+    assert ("'page_hitz'" in sql) == ("'page_hitz'" in mended.text)
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("the query cannot be run: there is no table page_hitz", "there are a, b"),
+        ("the query cannot be run: there is no table other", "did you mean page_hits?"),
+        ("the query took too long", "did you mean page_hits?"),
+    ],
+)
+def test_without_a_suggestion_there_is_no_mended_query(message: str, hint: str) -> None:
+    assert mended_query("from page_hitz", UsageError(message, hint=hint)) is None
+
+
+def test_samples_are_of_a_table_with_times(lived: Server) -> None:
+    """An empty page has some. A table without times has its rows, and a name is quoted."""
+    page = got(lived, "/query")
+    assert "The newest rows of page_hits Hits by page Hits by minute" in page.text
+    assert "For example" not in got(lived, "/query?sql=from+by_page").text
+    plain = ServedTable("Plain", "table", "web", "web-1", 1, (("who", "VARCHAR"), ("n", "DOUBLE")))
+    rows, amounts = sample_queries([plain])
+    assert (rows.text, amounts.text) == ("rows of Plain", "n by who")
+    assert quote('."Plain"') in rows.address
+    assert sample_queries([]) == ()
+
+
 def test_a_long_query_comes_as_a_form(lived: Server) -> None:
     sql = f"select count(*) as n from page_hits /* {'x' * 60_000} */"
     form, kind = f"sql={quote(sql)}".encode(), "application/x-www-form-urlencoded"
     answered = lived.ask("POST", "/query", form, Accept=HTML, Content_Type=kind)
 
-    assert "1 row, of generation 2" in Page(answered).text
+    assert "1 row · as of" in Page(answered).text
 
 
 def test_another_site_may_link_but_not_ask(lived: Server) -> None:
@@ -455,7 +505,7 @@ def test_another_site_may_link_but_not_ask(lived: Server) -> None:
     file = lived.ask("GET", "/query.csv?sql=select+1", Sec_Fetch_Site="cross-site")
 
     assert "Another site has linked to this query" in page.text
-    assert "of generation" not in page.text
+    assert "· generation" not in page.text
     assert file.status == 403
 
 
@@ -506,7 +556,7 @@ def test_a_chart_is_chosen_by_the_rows(columns: str, rows: list[list[object]], d
     pairs = [each.split(" ") for each in columns.split(", ")]
     made = [{"name": name, "type": kind} for name, kind in pairs]
     named = [dict(zip((name for name, _ in pairs), row, strict=True)) for row in rows]
-    found = draw_rows({"columns": made, "rows": named, "truncated": False})
+    found = draw_rows({"columns": made, "rows": named, "truncated": False}, "from t")
 
     assert type(found).__name__ == drawn
 

@@ -319,6 +319,21 @@ def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     assert "measuring" in page.text
 
 
+def test_filters_stand_above_the_records(world: World) -> None:
+    """An update of the page leaves what one has typed: the filters are in no part of it."""
+    world.goes_live(world.build("web-1", offset=200), 1)
+    with serving(world) as server:
+        page = got(server, "/topics/visits?key=nobody")
+        html = server.ask("GET", "/topics/visits", Accept="text/html").body.decode()
+
+    text = page.text
+    assert text.index("Read by") < text.index("From an offset") < text.index("records looked at")
+    live = html.index('<div id="standing" data-live>'), html.index('<div id="topic" data-live>')
+    assert live[0] < html.index('<form class="filter"') < live[1]
+    assert "</form>" in html[: live[1]]
+    assert html.count("<section") == html.count("</section>")
+
+
 # Alerts.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -46,13 +47,14 @@ def hits(page: Page) -> list[str]:
 @pytest.mark.parametrize(
     ("asked", "place", "first", "last"),
     [
-        ("", "Rows 1 to 50 of 130", "1", "50"),
-        ("?page=3", "Rows 101 to 130 of 130", "101", "130"),
-        ("?page=99", "Rows 101 to 130 of 130", "101", "130"),
-        ("?page=x", "Rows 1 to 50 of 130", "1", "50"),
+        ("", "Rows 1 to 50 of 130, by minute, newest first", "130", "81"),
+        ("?page=3", "Rows 101 to 130 of 130", "30", "1"),
+        ("?page=99", "Rows 101 to 130 of 130", "30", "1"),
+        ("?page=x", "Rows 1 to 50 of 130", "130", "81"),
+        ("?order=minute", "Rows 1 to 50 of 130, by minute", "1", "50"),
         ("?order=hits&down=1", "Rows 1 to 50 of 130, by hits, largest first", "130", "81"),
         ("?order=hits&down=1&page=3", "Rows 101 to 130 of 130", "30", "1"),
-        ("?column=hits&match=at+least&value=100", "Rows 1 to 31 of 31", "100", "130"),
+        ("?column=hits&match=at+least&value=100", "Rows 1 to 31 of 31", "130", "100"),
         ("?column=hits&match=at+most&value=7&order=hits", "Rows 1 to 7 of 7", "1", "7"),
         ("?column=page&value=/page/1&order=hits", "Rows 1 to 17 of 17", "2", "130"),
         ("?column=page&match=contains&value=PAGE/1&order=hits", "of 17", "2", "130"),
@@ -75,7 +77,7 @@ def test_rows_are_those_of_the_address(
 
 
 def test_a_click_on_a_column_sorts_and_keeps_the_filter(server: Server) -> None:
-    """Up, then down, then as stored, from the first page on; an order survives a new filter."""
+    """Up, then down, then as by default, from the first page on; an order survives a filter."""
     wanted = RowsRequest(column="page", value="/page/1", page=2)
     up = wanted.sorted_by("hits")
     assert (up, up.sorted_by("hits").down) == (
@@ -145,6 +147,58 @@ def test_what_takes_too_long_is_not_asked_again_at_once(
     for _ in range(3):
         assert "the query took too long" in got(server, f"{TABLE}?order=minute&down=1").text
     assert asked == ["once"]
+
+
+def test_the_default_order_is_marked(server: Server) -> None:
+    """The newest rows come first, and rows of one time are sorted by the other keys."""
+    page = got(server, TABLE)
+
+    assert [each["aria-sort"] for each in page.all("th") if "aria-sort" in each] == ["descending"]
+    (query,) = [each["href"] or "" for each in page.all("a") if "sql=" in (each["href"] or "")]
+    assert quote('order by "minute" desc nulls last, "page"', safe="") in query
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys", "wanted"),
+    [
+        (
+            {"page": "VARCHAR", "at": "DATE", "last": "TIMESTAMP"},
+            ["at"],
+            RowsRequest("at", down=True),
+        ),
+        (
+            {"first": "TIMESTAMP WITH TIME ZONE", "last": "timestamp_ms", "n": "BIGINT"},
+            ["n"],
+            RowsRequest("last", down=True),
+        ),
+        ({"page": "VARCHAR", "dated": "BOOLEAN"}, ["page"], RowsRequest("page")),
+        ({"page": "VARCHAR", "days": "DATE[]"}, [], RowsRequest()),
+    ],
+)
+def test_a_table_is_sorted_by_time_or_else_by_its_key(
+    columns: dict[str, str], keys: list[str], wanted: RowsRequest
+) -> None:
+    assert table_rows.default_order(columns, keys) == wanted
+
+
+def test_a_time_without_a_day_is_of_today() -> None:
+    """The page shows times of today so. A text that looks like a time stays as it is."""
+    columns = {"at": "TIMESTAMP WITH TIME ZONE", "said": "VARCHAR"}
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    at, said = (RowsRequest(column=each, value="14:05:09") for each in columns)
+
+    assert table_rows.with_day(at, columns, now).value == "2026-01-31 14:05:09"
+    assert table_rows.with_day(said, columns, now) == said
+
+
+def test_a_very_large_table_is_not_sorted_unasked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_rows, "_MOST_SORTED", 100)
+    page = got(server, f"{TABLE}?page=2")
+
+    assert "Rows 51 to 100 of 130 " in page.text
+    assert not [each for each in page.all("th") if "aria-sort" in each]
 
 
 @pytest.mark.parametrize("given", [{}, {"page": "0"}, {"page": "-1"}, {"match": "like"}])

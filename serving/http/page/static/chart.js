@@ -35,6 +35,22 @@ function drawZero(plot) {
   ctx.restore();
 }
 
+// The charts whose last point is of a period that has not ended: the line to this point is pale.
+const open = new WeakSet();
+function drawOpen(place, plot) {
+  const x = plot.data[0];
+  if (!open.has(place) || x.length < 2) return;
+  const { ctx, bbox } = plot, end = bbox.left + bbox.width;
+  const from = Math.max(bbox.left, plot.valToPos(x.at(-2), "x", true));
+  if (from >= end) return;
+  ctx.save();
+  ctx.globalCompositeOperation = "destination-out";
+  ctx.fillStyle = "rgb(0 0 0 / .65)";
+  // A mark of a point is wider than its point.
+  ctx.fillRect(from, bbox.top, end - from + 6 * devicePixelRatio, bbox.height);
+  ctx.restore();
+}
+
 // Draws a chart. series: [{label, values}]; x: numbers (times in seconds, if `time`);
 // labels: names in place of the numbers; where: the name of x.
 export function draw(place, { x, series, time = true, labels = null, where = "", bars = false, unit = "", small = false }) {
@@ -50,7 +66,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     padding: small ? [6, 28, 0, 0] : [10, 34, 0, 0],
     // On a wall nobody points at a value.
     legend: { show: !small, live: !document.body.classList.contains("kiosk"), markers: { width: 0, fill: (_, at) => strokes[(at - 1) % strokes.length] } },
-    hooks: { drawAxes: [drawZero] },
+    hooks: { drawAxes: [drawZero], draw: [(plot) => drawOpen(place, plot)] },
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     cursor: small ? { show: false } : { drag: { x: true, y: false } },
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
@@ -79,7 +95,8 @@ export function drawCharts(anew = false) {
   if (typeof uPlot === "undefined") return;
   for (const place of document.querySelectorAll("[data-chart]")) {
     if (!anew && place.dataset.drawn === place.dataset.chart) continue;
-    const { x, y, unit, ...lines } = JSON.parse(place.dataset.chart);
+    const { x, y, unit, open: isOpen, ...lines } = JSON.parse(place.dataset.chart);
+    open[isOpen ? "add" : "delete"](place);
     const what = lines.series ? { x, ...lines } : { x, series: [{ label: unit, values: y }], unit, small: true };
     const known = drawn.get(place);
     const same = known && known.series.slice(1).map((each) => each.label).join() === what.series.map((each) => each.label).join();

@@ -31,11 +31,39 @@ async function ask({ moved = false } = {}) {
   told?.remove();
   if (found) answer.replaceChildren(...found.childNodes);
   else refuse("The server does not answer.");
+  sortable();
   drawCharts();
   keep(sql);
   if (past && !moved) {
     const address = sql.length <= LONGEST_IN_ADDRESS ? `${PAGE}?${new URLSearchParams({ sql })}` : PAGE;
     if (address !== location.pathname + location.search) history.pushState({ sql }, "", address);
+  }
+}
+
+// A click on a column sorts the rows that are shown: up, and then down. Nulls come last.
+function sortBy(head) {
+  const body = head.closest("table").tBodies[0], at = head.cellIndex, isNumber = head.classList.contains("num");
+  const down = head.getAttribute("aria-sort") === "ascending";
+  const key = (row) => {
+    const cell = row.cells[at], text = cell.title || cell.textContent;
+    if (cell.classList.contains("null")) return null;
+    return !isNumber ? text : Number.isNaN(Number(text.replaceAll(",", ""))) ? null : Number(text.replaceAll(",", ""));
+  };
+  const found = [...body.rows].map((row) => [key(row), row]);
+  found.sort(([one], [other]) => (one === other ? 0 : one === null ? 1 : other === null ? -1 : (one < other ? -1 : 1) * (down ? -1 : 1)));
+  for (const each of head.parentElement.cells) each.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  body.append(...found.map(([, row]) => row));
+}
+
+function sortable() {
+  for (const head of answer.querySelectorAll(".scroll thead th")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plainly";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortBy(head));
+    head.append(button);
   }
 }
 
@@ -94,3 +122,4 @@ if (past) {
 const told = document.getElementById("told");
 if (told) { asked.textContent = told.textContent; told.remove(); keep(box.value); }
 list();
+sortable();
