@@ -6,7 +6,7 @@ find the builds that serve. Read its packages in this order:
     access     the clients on the network, and their rights
     query      SQL over exactly the files of a pinned snapshot
     outlets    data that Kappa sends: change sets, sinks, alerts
-    http       the HTTP server: gate, routes, streams, the page's templates
+    http       the HTTP server: checks of requests, routes, streams, the pages' templates
     postgres   the server for Postgres clients
     collect    data that Kappa receives: events of programs without a Kafka client
 """

@@ -14,7 +14,7 @@ the package in this order:
     sink, alert      the outlets of a table: a topic with its rows, and messages about changes
     ordered_fold     a fold by the user's step, in the order of the topic's log
     sequence         an ordered fold that finds patterns of rows
-    pipeline         the function that computes the rows of tables from topics, and checks
+    pipeline         the function that computes the rows of tables from topics, and the checks
                      that the declarations of a pipeline fit together
     windows          columns for windows of event time
     reject_limit     the number of records that a candidate may reject

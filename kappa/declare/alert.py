@@ -110,7 +110,7 @@ class Alert:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the alert among the parts of a version: `alert NAME`."""
+        """Returns the name of the alert in a version's list of its parts: `alert NAME`."""
         return f"alert {self.name}"
 
     @property
@@ -120,9 +120,10 @@ class Alert:
 
 
 def ensure_address(described_as: str, to: object) -> None:
-    """Raises DeclarationError if the address `to` is not valid.
+    """Raises DeclarationError if the address `to` of an alert is not valid.
 
-    The URL of a webhook is not valid if it may contain a secret.
+    The URL of a webhook is not valid if it may contain a secret. `described_as` begins the message
+    of the error, and describes what has the address.
     """
     if to == PAGE:
         return

@@ -42,7 +42,8 @@ class ChartKind(StrEnum):
 class Chart:
     """A chart of a board. `width` is its width, as a number of columns of the board's grid.
 
-    `line` is the line of the board's file at which the chart begins, or 0 if it is not known.
+    `line` is the number of the line at which the chart begins in the board's file, or 0 if it is
+    not known.
     """
 
     title: str

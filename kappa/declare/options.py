@@ -1,4 +1,4 @@
-"""Options that several declarations share, and how errors describe wrong values. Pure."""
+"""Options that several declarations share, and texts that show wrong values in errors. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def error_prefix(prefix: str) -> Iterator[None]:
 
 
 def describe_value(value: object) -> str:
-    """Describes a value for errors by its type, and by its name if it has one.
+    """Describes a value for an error message.
 
-    A text or None is shown as Python code. The `repr` of other objects is never shown.
+    A text or None is shown as Python code. Any other object is described by its type, and by its
+    name if it has one; the object's `repr` is never shown.
     """
     if isinstance(getattr(value, "source", None), Source):
         return f"{type(value).__name__.lower()} {getattr(value, 'name', '')}"
@@ -47,7 +48,10 @@ def describe_value(value: object) -> str:
 
 
 def option_text(value: object) -> str:
-    """Returns a text, a number or a boolean as Python code, and a description of other values."""
+    """Returns an option's value as a text for an error message.
+
+    A text, a number or a boolean is shown as Python code, and any other value is described.
+    """
     return repr(value) if isinstance(value, bool | int | float) else describe_value(value)
 
 
@@ -73,8 +77,9 @@ def listed_texts(where: str, option: str, given: object, example: str) -> tuple[
 
 
 class Thresholds(Struct, frozen=True):
-    """The greatest shares of the live build's rows that a candidate may add, remove and change.
+    """The largest changes that a candidate may make to a table, compared with the live build.
 
+    They are shares of the live build's rows: of rows that the candidate adds, removes and changes.
     None means no limit.
     """
 
@@ -100,11 +105,11 @@ def check_name(source: Source, what: str, name: object) -> None:
 def thresholds_of(
     where: str, added: object, removed: object, changed: object, *, keyed: bool
 ) -> Thresholds:
-    """Checks the thresholds of a table or view, and returns them.
+    """Checks the options `max_added`, `max_removed` and `max_changed`, and returns them.
 
     `keyed` is True if the rows have keys; only such rows can be changed. Raises DeclarationError,
-    with a message that begins with `where`, if a threshold is not a share, or if `max_changed` is
-    given for rows without keys.
+    with a message that begins with `where`, if a value is not a share (0 to 1), or if `max_changed`
+    is given for rows without keys.
     """
     thresholds = Thresholds(
         _checked_share(where, "max_added", added),
@@ -136,8 +141,9 @@ def _checked_share(where: str, threshold: str, share: object) -> float | None:
 def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple[str, ...]:
     """Returns the value of an option that must be a list of texts, and not a single text.
 
-    Raises DeclarationError, with a message that begins with `where`, if `words` is a single text,
-    or is not a list of texts. `example` is a valid list, for the hint.
+    `what` is the name of the option, and `words` is its value. Raises DeclarationError, with a
+    message that begins with `where`, if `words` is a single text, or is not a list of texts.
+    `example` is a valid list, for the hint.
     """
     # A lone string is a sequence of letters: the commonest mistake with tuples of one element.
     if isinstance(words, str):
@@ -147,9 +153,10 @@ def words_of(where: str, what: str, words: Sequence[str], example: str) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class WantedPart:
-    """The part of a table that a sink or an alert follows.
+    """The part of a table that a sink or an alert uses.
 
-    `columns` is None for all columns, and `where` is None for all rows.
+    `of` is the name of the table. `columns` is None for all columns, and `where` is None for all
+    rows.
     """
 
     of: str
@@ -158,7 +165,7 @@ class WantedPart:
 
 
 def wanted_part(described_as: str, of: object, columns: object, where: object) -> WantedPart:
-    """Checks the options of a sink or an alert, and returns the part of a table to follow.
+    """Checks the options of a sink or an alert, and returns the part of the table that it uses.
 
     Raises DeclarationError, with a message that begins with `described_as`, if an option is not
     valid.

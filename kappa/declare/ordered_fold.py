@@ -3,7 +3,7 @@
 The step is a function that the user writes, or Kappa's own step for sessions. The user's step is
 called for each row, for batches of a key's rows, or for the rows of many keys at once. A step can
 compute results that counts and sums cannot express: sessions, patterns, balances that must not
-become negative. engine/fold/ordered_fold.py calls the step.
+become negative. kappa/engine/fold/ordered_fold.py calls the step.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Over(StrEnum):
 class Sessions:
     """The declaration of sessions: the time column, the gap in milliseconds, and the folds.
 
-    `fold` contains, by column, the folds of the rows of one session.
+    `fold` maps each column of a session to the fold of the session's rows.
     """
 
     at: str
@@ -65,11 +65,11 @@ class Sessions:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Returns the names of the state's columns that store an open session."""
+        """Returns the names of the columns in which a key's state stores the open session."""
         return (SINCE, LAST, *self.fold)
 
     def column_types(self, rows: ReturnedColumns) -> tuple[tuple[str, str], ...]:
-        """Returns the names and types of the state's columns that store an open session.
+        """Returns the columns in which a key's state stores the open session, as (name, type).
 
         `rows` are the columns that the pipeline's function returns. Raises DeclarationError if a
         needed column is missing or has a wrong type.
@@ -93,10 +93,10 @@ class Ordered:
     """The declaration of an ordered fold.
 
     `state` contains the columns of a key's state. `emits` is the name of the table that receives
-    the emitted rows. `on_time` is the column of the state that contains the time of the next
-    wake-up. If the fold is declared by `sessions`, Kappa's own step is used, and `step` is None. In
-    this case, `state` is empty, because the columns that the pipeline's function returns decide the
-    types of the state.
+    the emitted rows. `on_time` is the column of the state that contains the time at which the step
+    is to be woken next. If the fold is declared by `sessions`, Kappa's own step is used, and `step`
+    is None. In this case, `state` is empty, because the columns that the pipeline's function
+    returns decide the types of the state.
     """
 
     step: Step | None = field(compare=False)
@@ -108,12 +108,12 @@ class Ordered:
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Returns the module and the name of each user function that determines rows."""
+        """Returns (module, name) for each function of the user that the fold calls."""
         return () if self.step is None else ((self.step.__module__, self.step.__qualname__),)
 
     @property
     def folded_by(self) -> Step | Sessions:
-        """Returns the user's step, or the declaration of sessions for Kappa's own step."""
+        """Returns the user's step, or the declaration of sessions if Kappa's own step is used."""
         found = self.step if self.sessions is None else self.sessions
         assert found is not None, "a fold is by a step or by sessions"
         return found
@@ -283,10 +283,11 @@ def _check_on_time(
 
 
 def plain_columns(source: Source, what: str, ddl: str) -> tuple[Column, ...]:
-    """Parses the DDL of a state or of emitted rows. Each column may have only a name and a type.
+    """Parses the columns of a state or of emitted rows from DDL.
 
-    Raises DeclarationError if the DDL is not valid, or if a column is declared with more than a
-    name and a type. The message begins with the line of the declaration and `what`.
+    Each column may have only a name and a type. Raises DeclarationError if the DDL is not valid, or
+    if a column is declared with more than a name and a type. The message begins with the line of
+    the declaration and `what`.
     """
     if not isinstance(ddl, str):
         raise DeclarationError(

@@ -43,7 +43,10 @@ Outlets = tuple[Sink | Alert, ...]
 
 
 class OnError(StrEnum):
-    """The policy for a record on which the function or a step fails: reject it, or stop the job."""
+    """The policy for a record on which the function or a step fails.
+
+    With REJECT, the record becomes a reject. With STOP, the job stops.
+    """
 
     REJECT = "reject"
     STOP = "stop"
@@ -53,8 +56,8 @@ class OnError(StrEnum):
 class Pipeline:
     """A declared pipeline.
 
-    `inputs` contains the topics that each parameter of the function receives, by the parameter's
-    name: one topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
+    `inputs` maps the name of each parameter of the function to the topics whose rows this parameter
+    receives: one topic, or all topics that have joined one of the `patterns`. `max_rejects` is the
     number or share of records that a candidate may reject (kappa/declare/reject_limit.py); it is
     not part of the version.
     """
@@ -105,7 +108,7 @@ class Pipeline:
         return {view.name: view.sql for view in self.views if not view.is_maintained}
 
     def code_roots(self, module: str, attribute: str) -> tuple[tuple[str, str], ...]:
-        """Returns the module and the name of each object from which the fingerprint begins.
+        """Returns (module, name) for each object from which the pipeline's fingerprint begins.
 
         The fingerprint covers all code that determines rows: it follows the names that these
         objects use. The objects are the pipeline, identified by `module` and `attribute`, and the
@@ -341,9 +344,9 @@ def check_outlets(
 ) -> None:
     """Raises DeclarationError, with the outlet's line, if an outlet does not match the pipeline.
 
-    A sink or an alert must follow a table or a maintained view of the pipeline. A table or view
-    with a sink must have keys. No two sinks, and no two alerts, may have the same name, and the
-    pipeline must not read the topic of its own sink.
+    Each sink and each alert must be for a table or a maintained view of the pipeline. A table or
+    view with a sink must have keys. No two sinks, and no two alerts, may have the same name, and
+    the pipeline must not read the topic of its own sink.
     """
     stored = {table.name: bool(table.keys) or table.latest is not None for table in tables}
     computed = {view.name for view in views if not view.is_maintained}
@@ -409,8 +412,9 @@ def check_expiries(pipeline: str, tables: Iterable[Table], topics: Iterable[Topi
 def check_input(source: Source, pipeline: str, topic: Topic) -> None:
     """Raises DeclarationError if a pipeline's function cannot receive the rows of a topic.
 
-    A function cannot receive the rows of a compacted topic, because its history cannot be replayed.
-    It cannot receive changes either if their event has no column for the operation.
+    A function cannot receive the rows of a compacted topic, because the topic's history cannot be
+    replayed. If the topic's records are changes of a database, the topic's event must have a column
+    with the operation of a change.
     """
     if topic.kind is TopicKind.COMPACTED:
         raise DeclarationError(

@@ -1,9 +1,9 @@
 """The files that declarations name: the schema of an event, the rows of a table.
 
 A build runs only from a code snapshot, which must contain these files. So this module stores the
-content of each file that it reads, under the path of the declaring file.
-kappa/code/code_snapshot.py writes these contents into the snapshot, next to the code. Only one
-folder is open at a time.
+content of each file that it reads, together with the path of the file whose declaration names it.
+kappa/code/code_snapshot.py writes these contents into the snapshot, next to the code. Only the
+files of one project at a time are stored (`open_named_files`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileNotThere(DeclarationError):
 
 
 def open_named_files(folder: Path) -> None:
-    """Opens the folder of a project, so that declarations in this folder can name files.
+    """Sets the project whose named files this module stores. `folder` is the project's folder.
 
     Deletes the stored contents of all files that were read before.
     """
@@ -44,26 +44,26 @@ def open_named_files(folder: Path) -> None:
 def named_files_changed() -> bool:
     """Returns True if a file that a declaration names has changed, appeared or disappeared.
 
-    The file's present state is compared with its state when the declaration was loaded.
+    The present state of each file is compared with its state when the declaration was loaded.
     """
     return any(_known_by(path) != known for path, known in _asked.items())
 
 
 def named_files(paths: Iterable[str]) -> Mapping[str, bytes]:
-    """Returns the contents of the files that declarations have named, by the files' paths.
+    """Returns the contents of the files that declarations name, by the files' paths.
 
-    `paths` are the paths of the declaring files. The contents are those at the time of reading. All
-    paths are relative to the opened folder.
+    `paths` are the paths of the files that contain these declarations. The contents are those at
+    the time when the declarations were loaded. All paths are relative to the project's folder.
     """
     return {name: content for path in paths for name, content in _read.get(path, {}).items()}
 
 
 def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
-    """Reads a schema file. `path` is relative to the project's folder.
+    """Reads a JSON Schema that a declaration names. `path` is relative to the project's folder.
 
-    `declared_in` is the file of the declaration. Raises DeclarationError if the schema file cannot
-    be read, is not a JSON object, or is outside of the project; a file outside of the project would
-    be missing in a snapshot.
+    `declared_in` is the file that contains the declaration. Raises DeclarationError if the schema
+    file cannot be read, is not a JSON object, or is outside of the project; a file outside of the
+    project would be missing in a code snapshot.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -80,10 +80,10 @@ def read_schema_file(path: Path, declared_in: str) -> Mapping[str, Any]:
 
 
 def read_text_file(path: Path, declared_in: str) -> str:
-    """Reads a text file. `path` is relative to the project's folder.
+    """Reads a text file that a declaration names. `path` is relative to the project's folder.
 
-    `declared_in` is the file of the declaration. Raises DeclarationError if the text file cannot be
-    read, is not text in UTF-8, or is outside of the project.
+    `declared_in` is the file that contains the declaration. Raises DeclarationError if the text
+    file cannot be read, is not text in UTF-8, or is outside of the project.
     """
     folder, name, content = _read_content(path, declared_in)
     try:
@@ -113,12 +113,11 @@ def _read_content(path: Path, declared_in: str) -> tuple[Path, str, bytes]:
 
 
 def read_file_beside(path: str, declared_in: str) -> tuple[str, bytes]:
-    """Reads a file that a declaration names.
+    """Reads a file that a declaration names by a path relative to the declaration's own folder.
 
-    `declared_in` is the file of the declaration, and `path` is relative to the folder of this file.
-    Returns the path of the read file relative to the project's folder, and the content of the read
-    file. Raises DeclarationError if the file cannot be read, is too large, or is outside of the
-    project.
+    `declared_in` is the file that contains the declaration. Returns the path of the read file
+    relative to the project's folder, and its content. Raises DeclarationError if the file cannot be
+    read, is too large, or is outside of the project.
     """
     folder = _folder_of(declared_in)
     named = Path(os.path.normpath(Path(declared_in).parent.absolute() / path))
@@ -174,10 +173,10 @@ def _remember_file(folder: Path, declared_in: str, name: str, content: bytes) ->
 
 
 def _folder_of(declared_in: str) -> Path:
-    """Returns the folder of the project that contains the declaring file.
+    """Returns the folder of the project that contains the file `declared_in`.
 
-    This is the opened folder, or, for a file that a test has imported, the nearest project folder
-    above the file. Raises DeclarationError if the file is in no project.
+    This is the folder that `open_named_files` has set. For a file that a test has imported, it is
+    the nearest project folder above the file. Raises DeclarationError if the file is in no project.
     """
     if _opened and Path(declared_in).is_relative_to(_opened[0]):
         return _opened[0]

@@ -4,7 +4,7 @@ The `max_rejects` of a pipeline is a number of records, or a share of the record
 limit is part of the birth certificate but not of the version. So a change of the limit needs no
 replay, and applies from the next build on. A candidate is stopped as soon as it is certain to
 exceed the limit, and is not verified. A serving build that exceeds the limit continues, since stale
-tables are worse, and `kappa status` shows a warning. engine/job/bounded_legs.py and
+tables are worse, and `kappa status` shows a warning. kappa/engine/job/bounded_legs.py and
 replay/rollout/verify/verify.py apply the limit. If no limit is declared, a candidate fails its
 verification if its function fails on more than 1 % of the records, and on more records than the
 function of the live build.
@@ -26,9 +26,9 @@ _FAILING_SHARE = 0.01
 
 
 def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
-    """Raises DeclarationError if `limit` is not a valid limit.
+    """Raises DeclarationError if `limit` is not a valid value of `max_rejects`.
 
-    A valid limit is None, a number of records, or a share of the records.
+    Valid are None, a number of records, and a share of the records.
     """
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
     if limit is None or whole or (isinstance(limit, float) and 0 <= limit <= 1):
@@ -46,7 +46,8 @@ def check_max_rejects(source: Source, pipeline: str, limit: object) -> None:
 def rejected_of(tallies: Mapping[str, Mapping[int, Tally]]) -> tuple[int, int]:
     """Returns the number of rejected records, and the number of all records read.
 
-    `tallies` contains the tally of each partition, by topic. Offsets without a record do not count.
+    `tallies` maps each topic and partition to the counts of the partition's offsets by outcome.
+    Offsets without a record do not count.
     """
     every = [tally for parts in tallies.values() for tally in parts.values()]
     rejected = sum(tally.rejected for tally in every)

@@ -1,6 +1,7 @@
-"""Parses the rows of a table from a CSV file in the project. Pure, except for reading the file.
+"""Parses the rows of a table from a CSV file in the project.
 
-The values are parsed by the rules for the fields of an event (kappa/declare/values/value.py).
+The values are parsed by the rules for the fields of an event (kappa/declare/values/value.py). This
+module does no I/O except reading the file.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _declared_columns(where: str, columns: object) -> tuple[Column, ...]:
 
 @lru_cache(maxsize=16)
 def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
-    """Returns the columns of a file, in the order of its header.
+    """Returns the columns of a table's CSV file, in the order of the file's header.
 
     Raises the errors of `read_seed`.
     """
@@ -100,7 +101,7 @@ def seed_columns(seed: SeedFile) -> tuple[Column, ...]:
 
 
 def read_seed(seed: SeedFile) -> tuple[tuple[Column, ...], Values]:
-    """Parses a CSV file. Returns its columns, and the values of each column.
+    """Parses the CSV file of a table. Returns its columns, and the values of each column.
 
     Raises DeclarationError, with the line of the file, if a row or a value is not valid, or if two
     rows have the same keys.

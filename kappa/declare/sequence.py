@@ -1,12 +1,12 @@
 """Sequences: an ordered fold that finds patterns in the rows of a key. Pure.
 
 A *run* is a pattern that has begun in the rows of a key but has not ended yet. The state stores for
-each run the part that the run has reached, the number of rows that match this part so far, and the
-values that the conditions have kept. Each row may begin a run, advance a run, or be skipped. If
-several runs have reached the same position in the pattern, only the run that began last is kept.
-This is sufficient: the kept run ends at every row at which an earlier run would end, and its time
-limit is later. So the state of a key has at most two runs for each row that a pattern needs,
-however many rows the key has.
+each run which part of the pattern the run has reached, the number of rows that match this part so
+far, and the values that the conditions have kept. Each row may begin a run, advance a run, or be
+skipped. If several runs have reached the same position in the pattern, only the run that began last
+is kept. This is sufficient: the kept run ends at every row at which an earlier run would end, and
+its time limit is later. So the state of a key has at most two runs for each row that a pattern
+needs, however many rows the key has.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a sequence: `times` rows for which a condition is true."""
+    """A part of a sequence: `times` rows of a key for which a condition is true."""
 
     condition: Condition
     times: int = 1
@@ -222,10 +222,12 @@ def sequence(
 
 @dataclass(frozen=True)
 class SequenceStep:
-    """The step of a sequence, which advances the runs of a key with each row.
+    """The step of a sequence, which the ordered fold calls with each row of a key.
 
-    `gaps` contains the absences after each part. `lasting_ms` is the duration of the absence at the
-    end of the sequence, or None if there is no such absence.
+    The step finds matches of the sequence. Its state contains the *runs* of the key: matches that
+    have begun but are not complete. `gaps` contains, for each part, the absences after this part.
+    `lasting_ms` is the duration of the absence at the end of the sequence, or None if there is no
+    such absence.
     """
 
     parts: tuple[Part, ...]
@@ -237,10 +239,7 @@ class SequenceStep:
 
     @property
     def declared_at(self) -> tuple[Path, int]:
-        """Returns the file and the line of the first condition.
-
-        Errors of the step show this place.
-        """
+        """Returns the file and the line of the sequence's first condition, for errors."""
         code: CodeType = self.parts[0].condition.judge.__code__
         return Path(code.co_filename), code.co_firstlineno
 
@@ -265,10 +264,11 @@ class SequenceStep:
         return ", ".join(elements)
 
     def __call__(self, state: dict[str, Any], row: Mapping[str, Any] | None) -> list[Run]:
-        """Advances the runs of a key with a row. `row` is None at a wake-up.
+        """Processes a row of a key. Returns a list with the match that ends with this row.
 
-        The step is woken when the absence at the end of a complete run has lasted long enough.
-        Returns a list with the match that ends with this call, or an empty list.
+        The list is empty if no match ends. A match that has begun is a run: the row may begin runs,
+        and may advance runs that are in `state`. `row` is None if the step is woken, because the
+        absence at the end of the sequence has lasted long enough.
         """
         runs: list[Run] = state[_RUNS] or []
         if row is None:
@@ -293,10 +293,10 @@ class SequenceStep:
         return []
 
     def _end(self, state: dict[str, Any], run: Run) -> list[Run]:
-        """Returns a list with the match of a run, and deletes all runs of the key.
+        """Returns a list with the match of a complete run, and deletes all runs of the key.
 
-        All deleted runs began before the end of the match, so none of them can become the next
-        match.
+        A run is a match that has begun. All deleted runs began before the end of the match, so none
+        of them can become the next match.
         """
         state[_RUNS] = state[_WAKE_AT] = None
         key = {name: value for name, value in state.items() if name not in _STATE}
@@ -305,9 +305,11 @@ class SequenceStep:
     def _take(self, runs: Sequence[Run], row: Mapping[str, Any], number: int) -> list[Run]:
         """Returns the runs that the row begins or advances, one for each position at most.
 
-        Of several runs that would reach a position, the best run is returned: the run that began
-        last, or, among runs that began at the same row, the run that was furthest in the pattern.
-        The result is sorted, the best run first.
+        A run is a match that has begun, and its position is the place in the sequence that it has
+        reached. Of several runs that would reach the same position, the best run is returned: the
+        run that began last, or, among runs that began at the same row, the run that was furthest in
+        the sequence. The result is sorted, the best run first. `number` is the number of the row
+        among the rows of the key.
         """
         taken: dict[tuple[int, int], Run] = {}
         first = {"part": -1, "began": number, "began_ms": row["_log_time"]}
@@ -330,9 +332,9 @@ class SequenceStep:
         )
 
     def _skip(self, runs: Sequence[Run], row: Mapping[str, Any]) -> Iterator[Run]:
-        """Yields the runs that may skip the row.
+        """Yields the runs (the matches that have begun) for which the row may be skipped.
 
-        Runs that have also skipped the previous row come first.
+        Runs for which the previous row was also skipped come first.
         """
         for run in sorted(runs, key=lambda r: r["is_next"]):
             part, is_full = run["part"], run["times"] == self.parts[run["part"]].times
@@ -346,10 +348,11 @@ class SequenceStep:
                 yield {**run, "is_next": False}
 
     def _furthest(self, runs: Iterable[Run]) -> list[Run]:
-        """Returns one run for each position in the pattern: the run that began last.
+        """Returns one run for each position in the sequence: the run that began last.
 
-        Of several runs that began at the same row, the first one in `runs` is returned. Of several
-        complete runs, the first one is returned too, because its absence at the end began first.
+        A run is a match that has begun. Of several runs that began at the same row, the first one
+        in `runs` is returned. Of several complete runs, the first one is returned too, because its
+        absence at the end began first.
         """
         best: dict[tuple[int, int, bool], Run] = {}
         for run in runs:
@@ -364,10 +367,10 @@ class SequenceStep:
         return list(best.values())
 
     def _next_places(self, run: Run) -> list[tuple[int, int]]:
-        """Returns the positions to which the next row may advance a run.
+        """Returns the positions in the sequence to which the next row may advance a run.
 
-        A position is `(part, times)`: the number of the part, from 0, and the number of rows that
-        match this part once the run has advanced.
+        A run is a match that has begun. A position is `(part, times)`: the number of the part, from
+        0, and the number of rows that match this part once the run has advanced.
         """
         part = run["part"]
         if part >= 0 and run["times"] < self.parts[part].times:
@@ -392,9 +395,10 @@ class SequenceStep:
         return dict.fromkeys(column.name for column in self.kept)
 
     def _keep(self, condition: Condition, run: Run, judged: Any) -> dict[str, Any]:
-        """Returns the kept values of a run after the row for which `condition` returned `judged`.
+        """Returns the values that a run keeps after a row that has matched `condition`.
 
-        Raises Broken if the condition returned a value that the sequence does not declare.
+        A run is a match that has begun. `judged` is what `condition` returned for the row. Raises
+        Broken if `judged` contains a value that the sequence does not declare.
         """
         kept = run.get("kept") or self._kept_nothing()
         if not isinstance(judged, Mapping):
@@ -411,13 +415,16 @@ class SequenceStep:
 
 @dataclass(frozen=True, slots=True)
 class SequenceFold(Ordered):
-    """The declaration of an ordered fold whose step is a sequence of conditions."""
+    """The declaration of an ordered fold whose step finds a sequence of rows."""
 
     sequence: SequenceStep | None = None
 
     @property
     def code_places(self) -> tuple[tuple[str, str], ...]:
-        """Returns the module and the name of each condition."""
+        """Returns (module, name) for each condition of the sequence.
+
+        The conditions are functions of the user.
+        """
         assert self.sequence is not None
         return tuple(dict.fromkeys(each.place for each in self.sequence.conditions))
 
@@ -429,10 +436,11 @@ class SequenceFold(Ordered):
 def _parts_of(
     source: Source, given: Sequence[Any]
 ) -> tuple[tuple[Part, ...], tuple[tuple[Absence, ...], ...], int | None]:
-    """Returns the parts, the absences after each part, and the duration of the absence at the end.
+    """Returns the parts of a sequence, the absences after each part, and the last duration.
 
-    The duration is in milliseconds, or None if the sequence does not end with an absence. Raises
-    DeclarationError if the elements do not form a valid sequence.
+    The last duration is that of the absence at the end of the sequence, in milliseconds, or None if
+    the sequence does not end with an absence. Raises DeclarationError if the elements do not form a
+    valid sequence.
     """
     parts: list[Part] = []
     gaps: list[list[Absence]] = []

@@ -118,7 +118,7 @@ class Sink:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the sink among the parts of a version: `sink NAME`."""
+        """Returns the name of the sink in a version's list of its parts: `sink NAME`."""
         return f"sink {self.name}"
 
     @property
@@ -131,7 +131,10 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """The format of a sink. `text` is its form in a birth certificate, or None for JSON."""
+    """The format in which a sink writes rows. `text` is its form in a birth certificate.
+
+    `text` is None for JSON.
+    """
 
     text: str | None
     _format: RecordFormat = field(compare=False)
@@ -146,16 +149,17 @@ class SinkFormat:
         return cls(_stored_text(form), form)
 
     def ensure_fits(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Raises DeclarationError if the format cannot encode the columns (name, type)."""
+        """Raises DeclarationError if the format cannot encode columns, given as (name, type)."""
         if self.text is not None:
             self._format.check_event(_typed_columns(columns), by_schema=False)
 
 
 def row_writer(text: str | None, columns: Sequence[tuple[str, str]]) -> RowWriter:
-    """Returns a function that encodes a table's row, given as JSON, as the value of a record.
+    """Returns a function that encodes a row of a table as the value of a record.
 
-    `text` is the sink's format in the birth certificate. Raises UsageError if this release of Kappa
-    does not support the format.
+    The function receives the row as JSON. `text` is the sink's format in the birth certificate, and
+    `columns` are the table's columns. Raises UsageError if this release of Kappa does not support
+    the format.
     """
     match None if text is None else json.loads(text):
         case None:

@@ -1,6 +1,6 @@
 """Serving tables, declared by a pipeline's file. Pure.
 
-A table is of one of five kinds: appended (no keys), folded (keys and fold), latest, emitted, or
+A table is of one of five kinds: append-only (no keys), folded (keys and fold), latest, emitted, or
 from a file. A latest table contains the newest value for each Kafka key of a topic. An emitted
 table contains the rows that another table's ordered fold emits. The public name of a table is
 stable; the data of a table belong to a single build.
@@ -225,13 +225,16 @@ class Table:
 
     @property
     def by_order(self) -> bool:
-        """Returns True if a fold, a step or the expiry of rows needs the log time of the rows."""
+        """Returns True if a fold, a step or the expiry of the table's rows needs their log time."""
         is_woken = self.ordered is not None and self.ordered.on_time is not None
         return is_woken or self.refuses_expired or any(fold.by_order for fold in self.fold.values())
 
     @property
     def refuses_expired(self) -> bool:
-        """Returns True if a record is rejected when its row in this table has already expired."""
+        """Returns True if the expiry of this table's rows can cause rejects.
+
+        A record is rejected if its row in this table has already expired.
+        """
         return self.expiry is not None and self.latest is None
 
 
@@ -270,7 +273,10 @@ def check_emitted(pipeline: str, tables: tuple[Table, ...]) -> None:
 
 
 def _check_sessions(taker: Table, table: Table, ordered: Ordered) -> None:
-    """Raises DeclarationError if the emitted table has a column that sessions do not have."""
+    """Raises DeclarationError if a table of emitted sessions has a column that sessions lack.
+
+    `table` is the table that receives the sessions which the ordered fold of `taker` emits.
+    """
     given = (*table.keys, *ordered.state_names)
     for column in taker.emitted:
         if column.name not in given:
@@ -366,10 +372,11 @@ class Expiry(Struct, frozen=True):
         return f"rows are gone {exact_duration(self.after_ms)} after {self.column}"
 
     def least_kept(self, clock_ms: int) -> int | None:
-        """Returns the earliest time of unexpired rows when the log's clock is `clock_ms`.
+        """Returns the earliest time that a row which has not expired can contain in `column`.
 
-        The result is in microseconds since 1970. None means that no row has expired, because the
-        limit is before the year 1.
+        `clock_ms` is the log's clock in milliseconds since 1970, and the result is in microseconds
+        since 1970. Returns None if no row has expired, because this time would be before the year
+        1.
         """
         least = min(1000 * (clock_ms - self.after_ms), _LAST)
         return None if least < _FIRST else least

@@ -219,7 +219,10 @@ class Topic:
             set_field(self, field_name, value)
 
     def each_topic(self) -> tuple[Topic, ...]:
-        """Returns the topics to read: this topic, or all topics that have joined its pattern."""
+        """Returns the topics whose records are read.
+
+        This is the topic itself, or all topics that have joined its pattern.
+        """
         return (self,) if self.pattern is None else tuple(map(self._joined_topic, self.joined))
 
     def _joined_topic(self, joined: JoinedTopic) -> Topic:
@@ -246,14 +249,17 @@ class Topic:
 
     @property
     def record_formats(self) -> tuple[RecordFormat, ...]:
-        """Returns the format of the topic's values, and then the key format if declared."""
+        """Returns the format of the topic's values, and then the format of its keys.
+
+        If no key format is declared, the result contains only the format of the values.
+        """
         return (self.format,) if self.key_format is None else (self.format, self.key_format)
 
     def key_lines(self) -> tuple[str, ...]:
         """Returns the declared options of the key format as lines of text.
 
         The result is empty if keys are plain text. The lines are part of the version of a pipeline,
-        and a plan compares them to find changes.
+        and a plan compares the lines of two versions to find changes.
         """
         if self.key_format is None:
             return ()
@@ -290,9 +296,9 @@ def _declared_event(
 
 
 def declared_config(topic: Topic, *, brokers_time: bool = False) -> dict[str, str]:
-    """Returns the Kafka settings with which a declared topic is created.
+    """Returns the Kafka settings with which `kappa topics create` creates a declared topic.
 
-    If `brokers_time` is True, or if the declaration requires it, the settings make the broker set
+    If `brokers_time` is True, or if the declaration requires it, the settings let the broker set
     the records' timestamps.
     """
     config = {

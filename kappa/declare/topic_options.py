@@ -1,7 +1,7 @@
 """Checks of a topic's options: kind, archive, lateness and identity. Pure.
 
-Lateness and identity need timestamps that the broker sets, because a producer may send any
-timestamp.
+Lateness and identity can be used only if the broker sets the records' timestamps, because a
+producer may send any timestamp.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def _checked_duration(source: Source, topic: str, option: str, text: str) -> int
 def check_brokers_time(source: Source, topic: str, kind: str, config: Mapping[str, str]) -> None:
     """Raises DeclarationError if lateness or identity cannot be used with a topic.
 
-    Both options need a retained topic, because compaction removes records that they depend on, and
-    both need timestamps that the broker sets.
+    Both options need a retained topic, because compaction removes records on which the results of
+    these options depend, and both need timestamps that the broker sets.
     """
     if kind == TopicKind.COMPACTED:
         raise DeclarationError(

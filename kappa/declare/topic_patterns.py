@@ -53,7 +53,10 @@ class JoinedTopics(Struct, frozen=True):
 
 
 def joined_path(pattern: str) -> str:
-    """Returns the path of a pattern's file, relative to the project's folder."""
+    """Returns the path of the file that lists the topics of a pattern.
+
+    The path is relative to the project's folder.
+    """
     return f"{FOLDER}/{quote(pattern, safe='')}.json"
 
 
@@ -121,10 +124,10 @@ def _checked_pattern(source: Source, pattern: object) -> str:
 
 
 def _read_joined(source: Source, pattern: str) -> tuple[JoinedTopic, ...]:
-    """Reads the topics that have joined a pattern.
+    """Reads the topics that have joined a pattern, from a file of the project.
 
-    Raises DeclarationError if no topic has joined the pattern, or if its file is not valid. If the
-    code runs in a block of `before_joining` that accepts this error, returns no topics instead.
+    Raises DeclarationError if no topic has joined the pattern, or if the file is not valid. Within
+    a block of `before_joining` that ignores this error, returns no topics instead.
     """
     try:
         return _listed_topics(source, pattern)
@@ -166,9 +169,9 @@ def _nothing_joined(source: Source, pattern: str) -> NothingJoined:
 
 
 def put_joined(project: Path, found: JoinedTopics) -> None:
-    """Writes the topics that have joined a pattern into the pattern's file.
+    """Writes the file of the project that lists the topics of a pattern.
 
-    An existing file is overwritten.
+    An existing file for the pattern is overwritten.
     """
     path = project / joined_path(found.pattern)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,11 +185,11 @@ def is_joining() -> bool:
 
 @contextmanager
 def before_joining(excused: type[DeclarationError] = DeclarationError) -> Iterator[None]:
-    """Accepts, within the block, patterns whose topics cannot be read from the project.
+    """Ignores, within the block, errors about the topics that have joined a pattern.
 
-    Such a pattern has no topics. By default, each DeclarationError about the topics of a pattern is
-    ignored, for the command that joins topics. With `NothingJoined`, only patterns that no topic
-    has joined are accepted.
+    A pattern with such an error has no topics. By default, each DeclarationError about the topics
+    of a pattern is ignored; the command that joins topics needs this. With `NothingJoined`, only
+    the error that no topic has joined the pattern is ignored.
     """
     _excused.append(excused)
     try:

@@ -1,4 +1,4 @@
-"""Views: queries over the tables of a pipeline, declared by its file. Pure."""
+"""Views: queries over the tables of a pipeline, which the pipeline's file declares. Pure."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class View:
 
     @property
     def part_name(self) -> str:
-        """Returns the name of the view among the parts of a version.
+        """Returns the name of the view in a version's list of its parts.
 
         The name is `view NAME`, or `maintained view NAME`.
         """

@@ -2,10 +2,11 @@
 
 A slice is processed in seven steps:
 
-- read: the job reads the records of a small slice; Spark workers read the records of a large slice
+- read: the job reads the records of a small slice; Spark workers read the records of a
+  large slice
 - decode: bytes become valid events and rejects; each topic is decoded once
-- judge: a record becomes a reject if the user's function fails on it, or if it contributes to
-  expired rows; then Kappa decides which redriven records are duplicates
+- judge: a record becomes a reject if the user's function fails on it, or if it
+  contributes to expired rows; then Kappa decides which redriven records are duplicates
 - apply: the user's function computes rows for its tables
 - combine: ordered folds combine their rows with the stored states of the keys
 - commit: each table gets one commit; then the maintained views are updated
@@ -14,10 +15,10 @@ A slice is processed in seven steps:
 Only the objects of slice_rows.py know whether the rows of a slice are in this process or in Spark.
 
 The frontier alone decides which slices are folded. When a job begins, it reverts all commits after
-the frontier. So after a crash between any two steps, the slice is folded again (law 1). After
-repeated crashes, the slice is folded in parts (law 12). The job stops if a slice does not begin
-where the frontier ends (law 2), or if a table has a version that the frontier does not name (law
-18).
+the frontier. So after a crash between any two steps, the slice is folded again. After repeated
+crashes, the slice is folded in parts. The job stops if a slice does not begin where the frontier
+ends, or if a table has a version that the frontier does not name. These rules are the laws 1, 12, 2
+and 18 in docs/design.md.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ class _ToJudge(Exception):
 
 
 class _Failed:
-    """The records of a slice on which ordered steps failed.
+    """The records of a slice on which ordered steps fail.
 
-    The slice is folded without these records.
+    When the slice is folded again, these records become rejects.
     """
 
     def __init__(self) -> None:
@@ -158,10 +159,11 @@ class SliceRunner:
 
         A slice of at most `driver_rows` offsets is decoded in this process, by `cores` threads (0:
         as many threads as this machine has cores). For a larger slice, `TableWriter` decides which
-        tables are committed in this process. `SliceLimit` explains `slice_seconds`, and
-        `MaintainedViews` explains `views_are_current`. If `archives` is None, the archives of
-        `store` are used. If `drift` is not None, `drift` searches the records, counts and rejects
-        of each slice for drift.
+        tables are committed in this process. `slice_seconds` limits the time that a slice may take
+        without progress. `views_are_current` is False if earlier slices have postponed the
+        computation of maintained views. If `archives` is None, the archives of `store` are used. If
+        `drift` is not None, `drift` searches the records, counts and rejects of each slice for
+        drift.
         """
         births = {table.name: table for table in birth.tables}
         scratch = slice_scratch(store, birth.build, merging.elsewhere)
@@ -205,9 +207,10 @@ class SliceRunner:
         return {name: version for versions in each for name, version in versions.items()}
 
     def first_frontier(self) -> Frontier:
-        """Returns the first frontier of a new build.
+        """Returns the first frontier of a new build, before any slice.
 
-        The frontier contains the offsets of the build's origin, and names version 0 of each table.
+        The frontier contains the offsets at which the build begins, and names version 0 of each
+        table.
         """
         origin = self._birth.origin_offsets
         return Frontier(
@@ -220,10 +223,11 @@ class SliceRunner:
         )
 
     def rest(self, *, ends: bool = False) -> None:
-        """Stores the memories of identities that became due while no slice arrived.
+        """Stores the remembered identities that became due for storing while no slice arrived.
 
         If `ends` is True, this process stops and another process continues the build. Then all
-        memories that the other process would have to build again are stored.
+        identities are stored that the other process would otherwise have to find again by reading
+        the log.
         """
         self._identities.rest(ends=ends)
 
@@ -283,7 +287,7 @@ class SliceRunner:
     def close(self) -> None:
         """Ends the threads that check topics and commit tables.
 
-        Waits for the threads that drain recent rows.
+        Also waits until the threads that drain recent rows have ended.
         """
         self._topic_watch.shutdown(wait=False, cancel_futures=True)
         self._committing.shutdown(wait=False, cancel_futures=True)
@@ -360,8 +364,8 @@ class SliceRunner:
     def _fold_once(self, work: _Work) -> tuple[Mark, Mapping[str, str]]:
         """Runs all steps of a slice except the publishing of the frontier.
 
-        Returns the slice's mark, and the views that fail at the slice's end. Each failing view's
-        name is mapped to the reason.
+        Returns the slice's mark, and the reason for each view that fails at the slice's end, by the
+        view's name.
         """
         function, watch, last = self._function, work.watch, work.last
         try:
@@ -422,9 +426,10 @@ class SliceRunner:
     def _decoded_here(self, work: _Work) -> SliceRows | None:
         """Reads and decodes a small slice in this process.
 
-        The memories of identities that decoding needs are loaded first. Returns None if Spark
-        workers must read and decode the slice. This happens if the slice is large, if the slice's
-        records are very large, or if the topics have lost records that an archive may contain.
+        First loads the identities that the build remembers at the slice's start. Returns None if
+        Spark workers must read and decode the slice. This happens if the slice is large, if the
+        slice's records are very large, or if the topics have lost records that an archive may
+        contain.
         """
         piece, source = work.piece, work.source
         if piece.distance > self._driver_rows:
@@ -484,10 +489,9 @@ class SliceRunner:
         A record fails if the function or a step fails on it, if it is a truncation that cannot be
         applied to a table of latest rows, or if it contributes to expired rows.
 
-        The slice's mark and the rejects table count the records that the function rejects, and
-        these rejects also decide whether a redriven record is folded. So if `FunctionRows.judges`
-        requires it, the function runs here, before the first commit, and its rows are returned.
-        Otherwise, returns None.
+        The number of rejects is stored with each commit, and rejects decide whether a redriven
+        record is folded. So if `FunctionRows.judges` returns True, the function runs here, before
+        the first commit, and the function's rows are returned. Otherwise, returns None.
         """
         function, source = self._function, work.source
         if self._pipeline.on_error is OnError.REJECT:
@@ -512,10 +516,10 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, TableRows | None]:
-        """Returns the rows of the `latest` tables and of the rejects table, by table.
+        """Returns the rows of the `latest` tables and of the rejects table, by table name.
 
-        Only the tables of `writers` are included. None means that the slice has no rows for the
-        table.
+        Only the tables of `writers` are included. A table that gets no row from the slice is mapped
+        to None.
         """
         tables = {writer.birth.name: writer for writer in writers}
         rows: dict[str, TableRows | None] = {
@@ -554,10 +558,10 @@ class SliceRunner:
         mark: Mark,
         spark: SparkSession,
     ) -> Mapping[str, ContributedRows]:
-        """Folds the function's rows for ordered folds into the stored states of the rows' keys.
+        """Folds the rows for ordered folds into the stored states of the rows' keys.
 
-        Rows for all other tables are returned unchanged. Their folds need no order: the commit of
-        such a table combines the contributed rows with the stored rows.
+        Rows for all other tables are returned unchanged. The folds of these tables need no order:
+        the commit of such a table combines the contributed rows with the stored rows.
         """
         return self._steps.applied(
             rows,
@@ -572,7 +576,7 @@ class SliceRunner:
     def _commit(
         self, writers: Sequence[TableWriter], rows: Mapping[str, TableRows | None], mark: Mark
     ) -> Iterator[None]:
-        """Commits the rows of a slice to the tables of `writers` while the block runs.
+        """Commits the rows of a slice to the tables of `writers` while the `with` block runs.
 
         All commits have ended when the block ends. Rows in Spark frames, and rows that Spark may
         have to merge, are committed before the block begins.
@@ -617,9 +621,10 @@ class SliceRunner:
             )
 
     def _parted(self) -> tuple[list[TableWriter], list[TableWriter]]:
-        """Returns the writers of tables that topics or files fill, and the writers of other tables.
+        """Returns a pair: the writers of tables that topics or files fill, and the other writers.
 
-        The function fills the other tables. The tables of views are in neither list.
+        The user's function fills the tables of the other writers. The tables of views are in
+        neither list.
         """
         others = {REJECTS, *(t.name for t in self._pipeline.tables if t.latest or t.file)}
         tables = [writer for writer in self.writers if writer.birth.view is None]
@@ -629,9 +634,9 @@ class SliceRunner:
 
 
 def ensure_follows(last: Frontier, piece: Slice, versions: Mapping[str, int]) -> None:
-    """Raises Broken if a slice does not begin where the frontier ends (law 2).
+    """Raises Broken if the slice `piece` does not begin where the frontier `last` ends.
 
-    Raises KappaError if a table is not at the version that the frontier names (law 18).
+    Raises KappaError if a table is not at the version that the frontier names.
     """
     if not last.offsets.equals(piece.start):
         raise Broken(

@@ -70,8 +70,9 @@ def decode_here(
 
     A topic with at most 10,000 offsets in the slice is decoded in this thread, and `sample` is
     called with the topic's name and raw records. The partitions of all other topics are read and
-    decoded by `cores` threads. For topics that declare an identity, decoding updates `memories` to
-    the end of the slice. Raises TooManyBytesError if the records are too large for this process.
+    decoded by `cores` threads. `memories` contains the identities that the build remembers at the
+    slice's start; decoding updates them to the slice's end. Raises TooManyBytesError if the records
+    are too large for this process.
     """
     tables: dict[str, pa.Table] = {}
     few, many = _parted(piece, topics)
@@ -108,7 +109,7 @@ def decode_here(
 
 
 def _parted(piece: Slice, topics: Iterable[Topic]) -> tuple[list[Topic], list[Topic]]:
-    """Divides the topics of a slice into topics with few offsets and topics with many offsets."""
+    """Returns a pair: the topics with few offsets in the slice, and those with many offsets."""
     few, many = list[Topic](), list[Topic]()
     for topic in topics:
         offsets = piece.end.only({topic.name}).distance(piece.start)
@@ -133,7 +134,7 @@ class SliceHere(SliceRows):
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Returns the redriven records in the tables."""
+        """Returns the redriven records of the slice."""
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -181,7 +182,10 @@ class SliceHere(SliceRows):
         return tuple(found.values())
 
     def settle(self, found: Settled) -> None:
-        """Stores which redriven records are folded, and removes duplicates from the tables."""
+        """Stores which redriven records are folded, and removes those that are duplicates.
+
+        `found` contains the decisions. The duplicates are removed from the decoded tables.
+        """
         self._folded = found.folded
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
         for name in topics_of(found.duplicates):
@@ -212,7 +216,7 @@ class SliceHere(SliceRows):
         self._seen = with_rejects_counted(self._seen, refused)
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> dict[str, ArrowRows]:
-        """Runs the plan for small slices, and returns the function's rows by table."""
+        """Runs the plan for small slices, and returns the function's rows by table name."""
         rows = {topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()}
         return {name: ArrowRows(own) for name, own in function.plan(spark).run(rows).items()}
 

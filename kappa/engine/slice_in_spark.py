@@ -100,11 +100,13 @@ class SliceAtSpark(SliceRows):
     ) -> None:
         """Empties `folder`, and decodes the slice into files of this folder.
 
-        If the workers cannot write files of this machine, they write to `elsewhere`, a URL. `raw`
-        returns the ranges of a topic in a slice. `archived` links an archive's files into a folder
-        and returns the ranges that these files contain; these ranges need no decoding. `left_out`
-        names, for each topic, the columns that the function does not use. The computation of a
-        frame fails if it uses such a column; in `chunks` such a column is null.
+        If the workers cannot write files of this machine, they write to `elsewhere`, a URL. The
+        function `raw` returns the ranges of a topic in a slice. The function `archived` links an
+        archive's files into a folder and returns the ranges that these files contain; these ranges
+        need no decoding. `remembering` contains the identities that the build remembers at the
+        slice's start. `left_out` names, for each topic, the columns that the function does not use.
+        Spark raises an error if a frame nevertheless uses such a column; in the tables of `chunks`,
+        such a column is null.
         """
         self._spark = spark
         self._folder, self._elsewhere = folder, elsewhere
@@ -153,12 +155,16 @@ class SliceAtSpark(SliceRows):
     def counts(self) -> CountsOf:
         """Returns the counts of the records, per topic and partition.
 
-        A count is the sum of the decoding tasks' counts and the counts of the archive's files.
+        Each count is the sum of what the decoding tasks have counted and what the archive's files
+        contain.
         """
         return self._seen
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Returns the redriven records. Arrow reads them from the files, since they are few."""
+        """Returns the redriven records of the slice.
+
+        Arrow reads them from the decoded files, since they are few.
+        """
         return tuple(
             each
             for name in topics_with_attempts(self._seen)
@@ -183,9 +189,10 @@ class SliceAtSpark(SliceRows):
         }
 
     def settle(self, found: Settled) -> None:
-        """Stores which redriven records are folded, and removes duplicates from the frames.
+        """Stores which redriven records are folded, and removes those that are duplicates.
 
-        An anti join removes the duplicates from the frames. The duplicates remain in the files.
+        `found` contains the decisions. An anti join removes the duplicates from the frames. The
+        duplicates remain in the files.
         """
         self._folded, self._duplicates = found.folded, found.duplicates
         self._seen = with_duplicates_counted(self._seen, found.duplicates)
@@ -205,7 +212,7 @@ class SliceAtSpark(SliceRows):
     def _accepted(self, topic: Topic, columns: Columns) -> DataFrame:
         """Returns a frame of a topic's valid records.
 
-        Each time the frame is computed, it reads the topic's files again.
+        Each time Spark computes the frame, Spark reads the topic's files again.
         """
         frame = self._frames.get(topic.name)
         if frame is None:
@@ -217,8 +224,8 @@ class SliceAtSpark(SliceRows):
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
         """Yields a topic's valid records, partition by partition.
 
-        The records are read from the files, in tables of at most `at_most` rows. Columns that the
-        files lack because they are in `left_out` are null.
+        The records are read from the decoded files, in tables of at most `at_most` rows. Columns
+        that the function does not use may be missing in the files; such columns are null.
         """
         files = self._files.get(topic.name)
         for found in () if files is None else files.valid(columns, at_most):
@@ -227,7 +234,7 @@ class SliceAtSpark(SliceRows):
                 yield rows.select([name for name, _ in columns])
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files of topics in `refused`, so that the refused records are rejects."""
+        """Rewrites the decoded files so that the records in `refused` are rejects."""
         for topic in {topic for topic, _ in refused}:
             self._files[topic].reject(refused)
             # Spark remembers how long files are, so the frame is made anew.
@@ -239,7 +246,7 @@ class SliceAtSpark(SliceRows):
         self._seen = with_rejects_counted(self._seen, refused)
 
     def apply(self, function: FunctionRows, _spark: SparkSession) -> dict[str, FrameRows]:
-        """Runs the function on the frames of this slice, and returns a frame for each table."""
+        """Runs the function on this slice's frames, and returns a frame of rows by table name."""
         frames = {
             topic.name: self._accepted(topic, columns) for topic, columns in function.inputs()
         }
@@ -258,7 +265,10 @@ class SliceAtSpark(SliceRows):
         return QueryRows(latest_sql(table, decoded), self._spark)
 
     def truncations(self, topic: Topic) -> pa.Table:
-        """Returns the truncations of the topic. Arrow reads them from files, since they are few."""
+        """Returns the truncations among the topic's records.
+
+        Arrow reads them from the decoded files, since they are few.
+        """
         if not any(seen.truncations for seen in self._seen.get(topic.name, {}).values()):
             return NO_TRUNCATIONS
         truncates = pc.field("_fate") == int(Fate.TRUNCATION)
@@ -308,9 +318,9 @@ class DecodedFiles:
     """The files with a topic's decoded records, in the order of the partitions.
 
     `files` are paths or URLs. `within` contains the slice's ranges if the files also contain
-    records outside these ranges, otherwise it is None. `left_out` names the columns that the files
-    lack. The log times in the files may be too low; `carried` contains the minimum log times that
-    replace lower log times.
+    records outside these ranges, otherwise `within` is None. `left_out` names the columns that the
+    files lack. The log times in the files may be too low; `carried` contains the minimum log times
+    that replace lower log times.
     """
 
     topic: str
@@ -339,7 +349,7 @@ class DecodedFiles:
         return frame if self.within is None else frame.where(_sql_within(self.within))
 
     def sql(self, columns: Columns, without: Iterable[Position]) -> str:
-        """Returns a DuckDB query for the topic's records, except those at the places `without`."""
+        """Returns a DuckDB query for the topic's records, without the records at `without`."""
         conditions = [
             *([] if self.within is None else [f"({_sql_within(self.within)})"]),
             *(
@@ -377,7 +387,7 @@ class DecodedFiles:
                     yield rows if self.within is None else rows.filter(_rows_within(self.within))
 
     def reject(self, refused: Refused) -> None:
-        """Rewrites the files so that the refused records are rejects."""
+        """Rewrites the files so that the records in `refused` are rejects."""
         for each in self.files:
             with (
                 writing_file(each) as path,
@@ -408,7 +418,7 @@ def _sql_within(ranges: Ranges) -> str:
 
 
 def _raising_column(topic: str, name: str, kind: str) -> Column:
-    """Returns a Spark column for a column that was left out of the files.
+    """Returns a Spark column in place of a column that decoding has left out of the files.
 
     Spark raises an error if it computes the column. The values are in no file, and null would be a
     wrong value.

@@ -91,11 +91,17 @@ class SliceRows(Protocol):
         return ()
 
     def settle(self, found: Settled) -> None:
-        """Stores which redriven records are folded, and removes the duplicates."""
+        """Stores which redriven records are folded, and removes those that are duplicates.
+
+        `found` contains the decisions.
+        """
         ...
 
     def chunks(self, topic: Topic, columns: Columns, at_most: int) -> Iterator[pa.Table]:
-        """Yields a topic's valid records to this process, in tables of at most `at_most` rows."""
+        """Yields a topic's valid records as Arrow tables of at most `at_most` rows.
+
+        Each table contains the given columns.
+        """
         ...
 
     def reject(self, refused: Refused) -> None:
@@ -113,7 +119,7 @@ class SliceRows(Protocol):
         ...
 
     def apply(self, function: FunctionRows, spark: SparkSession) -> Mapping[str, ContributedRows]:
-        """Runs the function on the valid records, and returns the function's rows by table."""
+        """Runs the function on the valid records, and returns the function's rows by table name."""
         ...
 
     def latest(self, topic: Topic, table: TableBirth) -> LatestRows | None:
@@ -144,9 +150,10 @@ class TableRows(Protocol):
     commits_beside: ClassVar[bool]
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows to a table with the slice's mark.
+        """Commits the rows to a table, together with the slice's mark.
 
-        Returns the name of the writer that made the commit (see `TableWriter.commit`).
+        `guard` is the Delta transaction that prevents a second commit of the same slice. Returns
+        the name of the writer that made the commit, as `TableWriter.commit` does.
         """
         ...
 
@@ -160,7 +167,7 @@ class ArrowRows(TableRows):
     table: pa.Table
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with delta-rs."""
+        """Commits the rows, usually with delta-rs, and returns the name of the writer."""
         return writer.commit_table(self.table, mark, guard)
 
     def take_steps(self, steps: TableSteps) -> Stepped:
@@ -168,7 +175,7 @@ class ArrowRows(TableRows):
         return steps.here(self.table)
 
     def kept_in(self, _address: str) -> ArrowRows:
-        """Returns this object: its rows are already computed, so no files are written."""
+        """Returns this object. The rows are already computed, so no files are written."""
         return self
 
     def to_arrow(self) -> pa.Table:
@@ -189,7 +196,10 @@ class FrameRows(TableRows):
     frame: DataFrame
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with Spark, or in this process if the rows are few or small."""
+        """Commits the rows with Spark, or in this process if the rows are few or small.
+
+        Returns the name of the writer that made the commit.
+        """
         return writer.commit_frame(self.frame, mark, guard)
 
     def take_steps(self, steps: TableSteps) -> Stepped:
@@ -212,8 +222,9 @@ class FrameRows(TableRows):
 class QueryRows(TableRows):
     """Rows that are the result of the DuckDB query `sql`, which reads files of this machine.
 
-    The query may also read `here`, a table of rows in this process, under the name HERE. If DuckDB
-    cannot fold the rows into their table, the session `spark` folds the rows.
+    The query may also read the table `here`, whose rows are in this process, under the name HERE.
+    If DuckDB cannot fold the query's rows into the stored table, the session `spark` folds the
+    rows.
     """
 
     commits_beside = False
@@ -223,7 +234,10 @@ class QueryRows(TableRows):
     here: pa.Table | None = None
 
     def commit_to(self, writer: TableWriter, mark: Mark, guard: Guard) -> str:
-        """Commits the rows with DuckDB, delta-rs or Spark, depending on their number and size."""
+        """Commits the rows with DuckDB, delta-rs or Spark, depending on their number and size.
+
+        Returns the name of the writer that made the commit.
+        """
         return writer.commit_query(self, mark, guard)
 
     def as_query(self, _spark: SparkSession) -> QueryRows:

@@ -1,6 +1,7 @@
 """Rules (ACLs) of a cluster: the rules that a client needs, and the error for a missing rule.
 
-Source: https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
+Kafka's documentation lists the rules:
+https://kafka.apache.org/documentation/#operations_resources_and_protocols. Pure.
 """
 
 from __future__ import annotations
@@ -57,19 +58,23 @@ class Acl:
 
 
 def topic(name: str, operation: str) -> Acl:
-    """Returns the rule for an operation on a topic."""
+    """Returns the rule that allows an operation on the topic `name`."""
     return Acl(AclKind.TOPIC, name, operation)
 
 
 def sink_id(of: str) -> str:
-    """Returns the name of the consumer group that commits the position of a sink's topic."""
+    """Returns the name of the consumer group for the sink's topic `of`.
+
+    The consumer group commits the position of the sink, in the same transaction as the records.
+    """
     return f"kappa-sink-{of}"
 
 
 def writer_id(of: str, writer: str) -> str:
-    """Returns the transactional id for the writer of a sink's topic.
+    """Returns the transactional id for the writer of the sink's topic `of`.
 
-    `writer` is the id of an adopted root, and "" for all other roots.
+    `writer` is the id of the root if `kappa root adopt` has made the root from a copy, and "" for
+    all other roots.
     """
     return f"{sink_id(of)}-{writer}" if writer else sink_id(of)
 

@@ -81,14 +81,14 @@ NOT_YET = frozenset(
 class Answers:
     """The requests to a cluster, with limited waits and with Kappa's errors.
 
-    librdkafka repeats a refused request forever, whatever the reason. librdkafka reports the reason
-    only to the callback that `error_option` sets.
+    If a cluster refuses a request, librdkafka repeats the request forever, whatever the reason.
+    librdkafka reports the reason only to the callback that `error_option` sets.
     """
 
     def __init__(
         self, bootstrap_servers: str, options: Options, patience_seconds: float | None = None
     ) -> None:
-        """Stores the cluster's address, for errors, and the options of the clients.
+        """Stores the cluster's address, which errors contain, and the options of the clients.
 
         A wait for an answer ends after `patience_seconds`. The default is long enough for a busy
         machine.
@@ -136,7 +136,7 @@ class Answers:
             raise self._refused()
 
     def waited(self, future: Future[_Answer]) -> _Answer:
-        """Waits for an answer and returns it.
+        """Waits until `future` has an answer, and returns the answer.
 
         Raises the KafkaException of the answer, AccessRefused if the cluster refuses this client,
         or Unreachable if there is no answer in time.
@@ -151,11 +151,11 @@ class Answers:
                     raise self.unreachable() from None
 
     def result(self, future: Future[_Answer], otherwise: str, *needed: Acl) -> _Answer:
-        """Waits for an answer and returns it.
+        """Waits until `future` has an answer, and returns the answer.
 
-        `otherwise` describes the action for an error, and `needed` contains the rules for the
-        action. Raises Unreachable if there is no answer in time, and the errors of `refuse` if the
-        answer is an error.
+        If the answer is an error, raises Kappa's error for it, as `refuse` does. `otherwise`
+        describes the failed action in the error, and `needed` contains the ACL rules that the
+        action needs. Raises Unreachable if there is no answer in time.
         """
         try:
             return self.waited(future)
@@ -165,7 +165,10 @@ class Answers:
     def result_unless(
         self, code: int, future: Future[_Answer], otherwise: str, *needed: Acl
     ) -> _Answer | None:
-        """Returns an answer as `result` does, or None if the answer is an error with this code."""
+        """Returns an answer as `result` does, or None if the answer is the error `code`.
+
+        `code` is one of KafkaError's constants.
+        """
         try:
             return self.waited(future)
         except KafkaException as error:
@@ -178,9 +181,9 @@ class Answers:
     ) -> _Answer:
         """Calls `ask` with a timeout in seconds, repeatedly until `ask` returns an answer.
 
-        For `patience_seconds`, errors that mean that no broker can be reached are ignored. Raises
-        AccessRefused if the cluster refuses this client, and otherwise the KafkaException of the
-        last attempt.
+        During `patience_seconds`, an error that means that no broker can be reached leads to
+        another call. Raises AccessRefused if the cluster refuses this client, and otherwise the
+        KafkaException of the last call.
         """
         began = time.monotonic()
         while True:
@@ -195,13 +198,13 @@ class Answers:
                 time.sleep(_NAP_SECONDS)
 
     def bounded_call(self, act: Callable[[], None], ask: Callable[[float], object]) -> bool:
-        """Calls `act` in a thread. Returns True when `act` returns, and False if `act` is given up.
+        """Calls `act` in a thread, and returns True when `act` returns.
 
         If the broker was unreachable during the call, librdkafka may ignore the timeout of the
         call, and not notice that the broker is back; then `act` never returns. So after a while,
         `ask` sends a request with another client. If that client gets an answer while `act` still
-        runs, `act` is given up. Raises the error of `act`, or Unreachable if neither call returns
-        in time.
+        runs, this method stops waiting for `act` and returns False. Raises the error of `act`, or
+        Unreachable if neither function returns in time.
         """
         raised = list[Exception]()
 
@@ -231,15 +234,15 @@ class Answers:
         """Returns the cluster's topics and brokers.
 
         Raises AccessRefused if the cluster refuses this client, and otherwise the KafkaException of
-        the last attempt.
+        the last request.
         """
         admin = self.admin
         return self.retried(lambda seconds: admin.list_topics(timeout=seconds), patience_seconds)
 
     def refuse(self, error: KafkaException, otherwise: str, *needed: Acl) -> NoReturn:
-        """Raises the error of Kappa for a broker's error.
+        """Raises Kappa's error for the error of a broker.
 
-        `otherwise` describes the action that failed, and `needed` contains the rules that the
+        `otherwise` describes the action that failed, and `needed` contains the ACL rules that the
         action needs.
         """
         self.look()
@@ -279,7 +282,7 @@ class Answers:
     def _look_closely(self, since: float) -> None:
         """Raises AccessRefused if the cluster refuses this client.
 
-        If an answer is late, this function also connects to the listener, to find refusals that
+        If an answer is late, this method also connects to the listener, to find refusals that
         librdkafka does not report. `since` is the time at which the wait for the answer began.
         """
         self.look()
@@ -342,9 +345,9 @@ def code_of(error: KafkaException) -> int:
 
 @contextmanager
 def making(what: str) -> Iterator[None]:
-    """Raises UsageError if librdkafka refuses the options of a client that the block creates.
+    """Raises UsageError if librdkafka refuses the options of a client.
 
-    `what` names the client in the error.
+    The `with` block creates the client. `what` names the client in the error.
     """
     try:
         yield
@@ -364,7 +367,7 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_HOST, _OTHER_IP = 9, 10, 62, 64
 def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> str:
     """Returns the reason why a listener refuses clients with these options, or "".
 
-    The result is "" if no reason is found within `within_seconds`. Of the servers, only the first
+    The result is "" if no reason is found within `within_seconds`. Only the first of the `servers`
     that accepts a connection is checked.
     """
     until = time.monotonic() + within_seconds
@@ -385,7 +388,7 @@ def why_not_in(servers: str, options: dict[str, str], within_seconds: float) -> 
 
 
 def _seconds_left(until: float) -> float:
-    """Returns the timeout of one step of the check, in seconds."""
+    """Returns the timeout, in seconds, of one step of a check that must end at `until`."""
     return max(0.1, min(_PROBE_SECONDS, until - time.monotonic()))
 
 

@@ -1,11 +1,12 @@
 """Reads a long range of a partition into Arrow, with librdkafka's C interface.
 
 No message becomes a Python object: creating objects and reading their attributes would take three
-times as long as librdkafka's own work (docs/performance.md). This file contains all compiled loops
-over messages and all constants in them, because the cached machine code is identified only by the
-digest of this file (kappa/base/loops.py).
+times as long as librdkafka's own work (measured in docs/performance.md). This file contains all
+compiled loops over messages and all constants in them, because kappa/base/loops.py identifies the
+cached machine code only by the digest of this file.
 
-Source: https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
+Source:
+https://docs.confluent.io/platform/current/clients/librdkafka/html/rdkafka_8h.html
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ _WAIT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Unchanged records of a partition, as columns.
+    """Unchanged records of a partition, as arrays with one element per record.
 
     An element of `headers` is null if the record has no headers.
     """
@@ -160,8 +161,8 @@ class BulkReader:
     ) -> None:
         """Creates the consumer, which begins to read at the offset `start`.
 
-        `refuse` raises the error of Kappa for a broker's error. Raises KafkaException if librdkafka
-        refuses an option.
+        The function `refuse` converts a broker's error to Kappa's error, and raises it. Raises
+        KafkaException if librdkafka refuses an option.
         """
         self._refuse = refuse
         self._topic = topic
@@ -240,8 +241,8 @@ class BulkReader:
     def _receive(self, end: int) -> bool:
         """Copies the messages that have arrived, or waits a short time for one message.
 
-        Returns False if there is no message. If no message has arrived, only one message is
-        requested, since librdkafka waits until it has as many messages as requested.
+        Returns False if there is no message. If no message has arrived, the method requests only
+        one message, because librdkafka waits until it has as many messages as requested.
         """
         messages, count = self._messages, 0
         try:
@@ -281,9 +282,10 @@ class BulkReader:
         return _Piece(numbers[:4, :taken], keys[:key_bytes], values[:value_bytes], headers, seen)
 
     def _heeded(self, message: int) -> int:
-        """Returns the offset of the partition's end if a message reports it, and -1 for a record.
+        """Returns -1 if a message is a record.
 
-        Raises the error of Kappa if the message is any other error.
+        If the message reports the end of the partition, returns the offset of the end. Raises
+        Kappa's error if the message is any other error.
         """
         code = ctypes.c_int32.from_address(message).value
         if code:
@@ -298,9 +300,10 @@ class BulkReader:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Copies of some records (see `take`), with their headers by the record's index.
+    """Copies of some records in the form that `take` writes, and the headers of the records.
 
-    The messages show that the partition was read up to the offset `seen`.
+    `headers` maps the index of a record to its headers. The messages show that the partition was
+    read up to the offset `seen`.
     """
 
     numbers: Numbers
@@ -378,9 +381,9 @@ def _pointer(_context: Any, _address: Any) -> Any:
 def weigh(messages: Numbers, first: int, count: int, most: int) -> tuple[int, int, int]:
     """Returns the end of the longest run of messages that together have at most `most` bytes.
 
-    The run begins with the message at the index `first`. This message is included even if it is
-    larger. Also returns the number of bytes of the run's keys, and of its values. The texts of
-    errors count as values.
+    The run begins with the message at the index `first`, which is included even if it alone is
+    larger. The second and third values are the number of bytes of the run's keys, and of its
+    values. The texts of errors count as values.
     """
     keys = values = 0
     for place in range(first, count):
@@ -445,6 +448,6 @@ def take(
 
 @compiled("void(int64[::1], int64)")
 def let_go(messages: Numbers, count: int) -> None:
-    """Destroys the first `count` messages, so that librdkafka frees their memory."""
+    """Destroys the first `count` of the messages, so that librdkafka frees their memory."""
     for place in range(count):
         _destroy(messages[place])

@@ -159,11 +159,12 @@ class Log:
 
         An existing topic with the declared number of partitions is left unchanged, whatever its
         settings are (`config` returns the settings). Raises Conflict if the topic has another
-        number of partitions, or if it stores the producers' timestamps and the broker's timestamps
-        are needed. They are needed if the declaration requires them, or if a pipeline does
-        (`brokers_time`). Records are kept forever (`retention.ms=-1`): with the broker's default,
-        events with old timestamps would be deleted at once. In a cluster the topic is replicated so
-        that no record is lost if one broker is lost.
+        number of partitions. Also raises Conflict if the topic stores the producers' timestamps but
+        the broker's timestamps are needed. They are needed if the declaration requires them, or if
+        `brokers_time` is True because a pipeline requires them. Records are kept forever
+        (`retention.ms=-1`): with the broker's default, events with old timestamps would be deleted
+        at once. In a cluster the topic is replicated so that no record is lost if one broker is
+        lost.
         """
         brokers_time |= topic.needs_brokers_time
         config = declared_config(topic, brokers_time=brokers_time)
@@ -211,9 +212,9 @@ class Log:
         wait_until(lambda: self.facts(name) is None, f"topic {name} to be deleted")
 
     def add_partitions(self, name: str, total: int) -> TopicFacts:
-        """Adds partitions to a topic until it has at least `total`. Returns its new description.
+        """Adds partitions to a topic until the topic has at least `total` partitions.
 
-        Kafka cannot remove partitions.
+        Returns the topic's new description. Kafka cannot remove partitions.
         """
         ensure_not_kafkas_own(name)
         if self.must_have(name).partitions < total:
@@ -233,7 +234,7 @@ class Log:
         return self.configs([name])[name]
 
     def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Returns all current settings of some topics, including defaults, by topic."""
+        """Returns all current settings of the topics `names`, including defaults, by topic."""
         asked = {name: ConfigResource(ResourceType.TOPIC, name) for name in names}
         found = self.admin.describe_configs(list(asked.values())) if asked else {}
         return {
@@ -316,9 +317,10 @@ class Log:
         return self._offsets(topics, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def wait_until_ready(self, patience_seconds: float) -> bool:
-        """Returns True as soon as the cluster answers, and False if it does not in time.
+        """Returns True as soon as the cluster answers.
 
-        Raises AccessRefused if the cluster refuses this client.
+        Returns False if the cluster does not answer within `patience_seconds`. Raises AccessRefused
+        if the cluster refuses this client.
         """
         try:
             self.answers.metadata(patience_seconds)
@@ -333,8 +335,8 @@ class Log:
     def transactions(self, topic: str, writer: str = "") -> Transactions:
         """Creates an object for the transactions of a topic's only writer, without beginning one.
 
-        `writer` is the id of an adopted root, or "" for any other root. Raises UsageError if the
-        topic does not exist.
+        `writer` is the id of the root if `kappa root adopt` has made the root from a copy, and ""
+        for any other root. Raises UsageError if the topic does not exist.
         """
         most = int(self.config(topic)["max.message.bytes"])
         return Transactions(self.bootstrap_servers, self._options, topic, most, writer)
@@ -363,7 +365,10 @@ class Log:
             return producer.acknowledged
 
     def reader(self) -> LogReader:
-        """Creates a consumer that reads one range after the other. The caller must close it."""
+        """Creates a consumer that reads one range after the other.
+
+        The caller must close the consumer.
+        """
         with making("a consumer"):
             return LogReader(self._options, self.answers.refuse)
 
@@ -400,7 +405,11 @@ class Log:
                 )
 
     def last_before(self, end: Offsets) -> dict[tuple[str, int], Witness]:
-        """Returns a witness of the last committed record before `end`, for each partition."""
+        """Returns a witness of the last committed record before `end`, for each partition.
+
+        The key of a witness is a pair (topic, partition). A partition is left out if it contains no
+        such record.
+        """
         with making("a consumer"):
             return last_before(
                 self._options, self.answers.refuse, end, self.beginning(sorted(end.next))
@@ -439,7 +448,10 @@ class Log:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def _metadata(self, otherwise: str) -> ClusterMetadata:
-        """Returns the topics and brokers. `otherwise` describes the action for an error."""
+        """Returns the topics and brokers of the cluster.
+
+        `otherwise` describes the failed action in an error.
+        """
         try:
             return self.answers.metadata(self.answers.patience_seconds)
         except KafkaException as error:
@@ -468,7 +480,7 @@ class Log:
         return facts
 
     def _must_have_all(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """Returns the descriptions of topics, which the broker sends in one answer.
+        """Returns the descriptions of the topics `names`, from a single answer of the broker.
 
         Raises UsageError if the broker does not have one of the topics.
         """
@@ -494,7 +506,10 @@ class Log:
     def _ask(
         self, topics: Sequence[TopicFacts], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]] | None:
-        """Returns the offsets of topics, or None if a partition has no leader that answers yet."""
+        """Returns the offsets that `spec` names, per topic and partition.
+
+        Returns None if a partition has no leader that answers yet.
+        """
         found: dict[str, dict[int, int]] = {}
         asked = {
             TopicPartition(each.name, n): spec for each in topics for n in range(each.partitions)
@@ -553,7 +568,10 @@ class Log:
         wait_until(is_made, "a broker to be ready: all are fenced", self.answers.patience_seconds)
 
     def _settled(self, name: str) -> TopicFacts:
-        """Waits until the leaders of all partitions answer. Returns the topic's description."""
+        """Waits until the leaders of all partitions of a topic answer.
+
+        Returns the topic's description.
+        """
         found: list[TopicFacts] = []
         uncommitted = IsolationLevel.READ_UNCOMMITTED
 

@@ -1,4 +1,7 @@
-"""The settings of exact consumers, and the errors that both readers raise."""
+"""The settings and errors of the consumers that read exact ranges of offsets.
+
+Both readers, reader.py and bulk_reader.py, use this module.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ Part = tuple[str, int]
 
 
 def check_error(error: KafkaError, part: Part, refuse: Refuse) -> None:
-    """Raises the error of Kappa for a message that is an error instead of a record.
+    """Raises Kappa's error for a message that is an error instead of a record.
 
     Does nothing if the message means that the end of the partition is reached.
     """

@@ -80,7 +80,7 @@ class HeadersAgain:
         )
 
     def close(self) -> None:
-        """Closes the second consumer."""
+        """Closes the consumer that reads records a second time."""
         if self._found is not None:
             self._found.close()
 

@@ -1,7 +1,7 @@
 """A producer for many senders at once. No sender's thread waits for the broker.
 
-A thread of the producer polls for acknowledgements. It reports all acknowledgements of one poll
-together, so that the sender's event loop is woken only once per poll.
+A thread of the producer polls for acknowledgements. The thread reports all acknowledgements of one
+poll together, so that the event loop of the senders is woken only once per poll.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RETRIED = AWAY | NOT_YET | {KafkaError._MSG_TIMED_OUT, KafkaError._QUEUE_FULL}
 
 
 class Placed(Struct, frozen=True):
-    """The place of an acknowledged record in a topic."""
+    """The partition and the offset of an acknowledged record."""
 
     partition: int
     offset: int

@@ -1,9 +1,9 @@
 """Checks that a topic's log still contains the last records that were read from it.
 
 The check has two steps for each partition. First, the broker is asked for the end offset of the
-leader epoch of the last record that was read (KIP-320); librdkafka does this when a position with
-an epoch is assigned. Second, the record that is now at the witness's offset is read and compared
-with the witness (kappa/state/witness.py).
+leader epoch of the last record that was read (KIP-320); librdkafka sends this request when a
+position with an epoch is assigned. Second, the record that is now at the witness's offset is read
+and compared with the witness (kappa/state/witness.py defines witnesses).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def last_before(
 ) -> dict[Part, Witness]:
     """Returns a witness of the last committed record before `end`, for each partition.
 
-    A partition is left out if it has no such record, or no longer contains it.
+    A partition is left out if it contains no such record, because it never had one or has lost it.
+    `beginning` contains the first offset that each partition still contains.
     """
     found: dict[Part, Witness] = {}
     reach = 1
@@ -163,9 +164,10 @@ def _changed_parts(
     known: Mapping[Part, Witness],
     ends: Mapping[Part, int],
 ) -> list[Part]:
-    """Returns the partitions whose records have changed, from the offset of their witness on.
+    """Returns the partitions in which a record at or after the witness's offset has changed.
 
-    The records are read again from that offset up to the partition's offset in `ends`.
+    `known` contains the witness of each partition. The records are read again from the witness's
+    offset up to the partition's offset in `ends`.
     """
     if not known:
         return []

@@ -74,7 +74,10 @@ class Producer:
     def __init__(
         self, bootstrap_servers: str, options: Mapping[str, str | int | float | bool]
     ) -> None:
-        """Creates the producer with librdkafka's options. Errors contain `bootstrap_servers`."""
+        """Creates the producer with librdkafka's options.
+
+        Error messages contain `bootstrap_servers`.
+        """
         self._bootstrap_servers = bootstrap_servers
         self._answers = Answers(bootstrap_servers, options)
         with making("the producer"):
@@ -184,7 +187,7 @@ class Producer:
     def _serve(self, seconds: float) -> None:
         """Handles the acknowledgements and errors that arrive within `seconds`.
 
-        Raises an error of Kappa if an error has ended the producer.
+        Raises Kappa's error if an error has ended the producer.
         """
         try:
             self._kafka.poll(seconds)

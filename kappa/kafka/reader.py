@@ -49,7 +49,10 @@ class LogReader:
         options: Options,
         refuse: Refuse,
     ) -> None:
-        """Creates the consumer. `refuse` raises the error of Kappa for a broker's error."""
+        """Creates the consumer.
+
+        The function `refuse` converts a broker's error to Kappa's error, and raises it.
+        """
         self._consumer = Consumer({**BOUNDED, **options, **EXACT})
         self._options = options
         self._refuse = refuse
@@ -113,7 +116,10 @@ class LogReader:
         self.close()
 
     def _until(self, wanted: dict[Part, int], end: Offsets) -> Iterator[Record]:
-        """Yields the records of each partition before its wanted offset; stores later records."""
+        """Yields the records of each partition up to the offset in `wanted`.
+
+        Records that arrive after this offset are stored for the next range.
+        """
         for part, last in wanted.items():
             early = self._early[part]
             while early and early[0].offset < last:
@@ -177,8 +183,8 @@ class LogReader:
     def _reached(self, message: Any) -> bool:
         """Updates the offset up to which the message's partition is read.
 
-        Returns True if the message is a record, and False if it reports the end of the partition.
-        Raises the error of Kappa for any other error.
+        Returns True if the message is a record, and False if the message reports the end of the
+        partition. Raises Kappa's error for any other message.
         """
         part, offset, error = (
             (str(message.topic()), int(message.partition() or 0)),

@@ -85,7 +85,7 @@ class RegistryClient:
         return max(found, default=None)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema with an id.
+        """Returns the schema with the id `schema_id`.
 
         If the registry does not know the id, the `text` of the result is None.
         """

@@ -2,7 +2,7 @@
 
 The schema of an id never changes, so a replay reads the stored schemas, and needs no registry. If
 the registry does not know an id, that fact is stored too: records with that id are rejects, and a
-replay must reject them again. If you delete the file of an unknown id, the registry is asked for
+replay must reject them again. If you delete the file of an unknown id, Kappa asks the registry for
 the id again; then the next build can read the records with that id.
 
 A producer can write any of four billion ids. So unknown ids are stored only while the root has
@@ -57,7 +57,7 @@ class StoredSchemas:
     known: Mapping[int, RegisteredSchema] = field(default_factory=dict)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id.
+        """Returns the schema with the id `schema_id`.
 
         Raises Unreachable if the schema is not stored and the registry does not answer.
         """
@@ -125,8 +125,9 @@ def _remember_unknown(folder: Path, schema_id: int) -> None:
 class RootSchemas:
     """The schemas that are stored in a root in a bucket, for the process that has opened the root.
 
-    Schemas that Spark workers have requested are in a folder on this host. They are copied into the
-    root when this process needs them, or before the workers process the next slice.
+    The schemas that Spark workers request are stored in a folder on this host. Kappa copies these
+    schemas into the root when this process needs them, or before the workers process the next
+    slice.
     """
 
     def __init__(self, store: Store, settings: RegistrySettings, patience_seconds: float) -> None:
@@ -135,7 +136,7 @@ class RootSchemas:
         self._known: dict[int, RegisteredSchema] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Returns the schema of an id.
+        """Returns the schema with the id `schema_id`.
 
         Raises Unreachable if the schema is not stored and the registry does not answer.
         """
@@ -186,7 +187,11 @@ class RootSchemas:
 def open_registry(
     settings: Settings, store: Store, *, patience_seconds: float = JOB_PATIENCE_SECONDS
 ) -> None:
-    """Sets the schemas of a project's root as the source of schemas for this process's readers."""
+    """Lets this process's readers of records take schemas from a project's root.
+
+    Schemas that the root lacks are requested from the registry. If the registry does not answer,
+    the request is repeated for `patience_seconds`.
+    """
     registry = settings.registry
     open_schemas(
         StoredSchemas(store.path(FOLDER), registry, patience_seconds)
@@ -201,10 +206,10 @@ def _schema_bytes(found: RegisteredSchema) -> bytes:
 
 
 def _read_schema(content: bytes, where: str) -> RegisteredSchema | None:
-    """Parses the content of a schema's file. If it is damaged, prints a warning and returns None.
+    """Parses the content of a schema's file.
 
-    The caller then requests the schema from the registry again. `where` is the path or URL of the
-    file, for the warning.
+    If the content is damaged, prints a warning and returns None. The caller then requests the
+    schema from the registry again. `where` is the path or URL of the file, for the warning.
     """
     try:
         return msgspec.convert(unsealed(content)[0], RegisteredSchema)

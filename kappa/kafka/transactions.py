@@ -1,9 +1,10 @@
 """The transactions of a topic's only writer. A transaction contains records and a position.
 
-The position is stored as the metadata of an offset, which a consumer group for this topic commits
-in the same transaction as the records. So either all records and the position are visible to
-readers, or nothing. `transactional.id` fences writers: of two writers, the one that began first is
-refused. Source: https://kafka.apache.org/documentation/#semantics
+The position is a text that the writer chooses. It is stored as the metadata of an offset, which a
+consumer group for this topic commits in the same transaction as the records. So either all records
+and the position are visible to readers, or nothing. `transactional.id` fences writers: of two
+writers, Kafka refuses the writer that began first. Source:
+https://kafka.apache.org/documentation/#semantics
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ class Transactions:
             )
 
     def begin(self) -> str | None:
-        """Fences earlier writers, aborts their open transactions, and returns the last position."""
+        """Fences earlier writers, aborts their open transactions, and returns the last position.
+
+        Returns None if no position was ever committed.
+        """
         failpoint("sink.before_begin")
         self._patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         failpoint("sink.after_begin")
@@ -186,9 +190,10 @@ class Transactions:
         return count
 
     def _wait_for_records(self) -> None:
-        """Waits until all records are acknowledged; only then the broker accepts the position.
+        """Waits until all records are acknowledged.
 
-        Raises an error if a record is not delivered in time.
+        Only then does the broker accept the position. Raises an error if a record is not delivered
+        in time.
         """
         # `flush` of a fenced producer raises no error of Kafka's.
         while len(self._producer):
@@ -217,7 +222,7 @@ class Transactions:
     def _patiently(self, act: Any) -> None:
         """Calls `act`, and repeats the call as long as librdkafka raises a retriable error.
 
-        Raises the error of Kappa for any other error, or if no call succeeds in time.
+        Raises Kappa's error for any other error, or if no call succeeds in time.
         """
         began = time.monotonic()
         while True:
@@ -283,14 +288,14 @@ class Transactions:
         ) from error
 
     def __enter__(self) -> Self:
-        """Returns these transactions."""
+        """Returns this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Discards the queued records of an open transaction, and closes the consumer.
 
-        This does not wait for an unreachable broker. The next writer aborts the transaction when it
-        begins.
+        The method does not wait for an unreachable broker. The next writer aborts the transaction
+        when it begins.
         """
         with suppress(KafkaException):
             self._producer.purge()

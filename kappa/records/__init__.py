@@ -1,4 +1,4 @@
-"""Valid records and their meaning within a partition: from bytes to events, and back.
+"""The rules for valid records, and the conversion of records from bytes to events and back.
 
 Read the modules in this order:
 

@@ -2,9 +2,9 @@
 
 A record is a duplicate if its partition contains an earlier accepted record with the same identity,
 and the log times of the two records differ by less than the horizon. A duplicate does not extend
-the horizon, so each decision depends on the earlier decisions. So a memory is correct only if it
-was empty at the build's origin, or was copied from another correct memory (law 6). Each partition
-has its own memory (engine/read/identities.py).
+the horizon, so each decision depends on the earlier decisions. Therefore a build can only begin to
+remember identities at the build's first offset, or with a copy of identities that were remembered
+correctly. Each partition has its own remembered identities (engine/read/identities.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FEW = 1024
 def identity_of(topic: Topic) -> Callable[[Row], bytes | None] | None:
     """Returns the function that computes the digest of a valid row's identity.
 
-    Returns None if the topic declares no identity. The function returns None if a part of the
-    identity is null; such a record is never a duplicate.
+    Returns None if the topic declares no identity. The returned function returns None if a part of
+    the row's identity is null; such a record is never a duplicate.
     """
     places = [[column.name for column in topic.columns].index(name) for name in topic.identity]
     if not places:
@@ -49,9 +49,9 @@ class Memory:
     __slots__ = ("_accepted", "_horizon_ms", "_most")
 
     def __init__(self, horizon_ms: int, accepted: Mapping[bytes, int] | None = None) -> None:
-        """Creates a memory. `accepted` contains identities that were accepted earlier.
+        """Creates the object. `accepted` contains identities that were accepted earlier.
 
-        It maps each identity to the log time of its last accepted record. All times are in
+        `accepted` maps each identity to the log time of its last accepted record. All times are in
         milliseconds.
         """
         self._horizon_ms = horizon_ms

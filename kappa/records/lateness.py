@@ -1,7 +1,7 @@
 """Lateness: a record is rejected if its event time is too far before its timestamp. Pure.
 
-The decision depends only on the record itself, so every replay makes the same decision (law 6). A
-decision by a watermark would depend on the records that were read before.
+The decision depends only on the record itself, so every replay makes the same decision. A decision
+by a watermark would depend on the records that were read before.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from kappa.records.record import Row
 
 
 def lateness_of(topic: Topic) -> Callable[[Row, int], None] | None:
-    """Returns the function that checks a record's lateness, or None if none is declared.
+    """Returns the function that checks a record's lateness.
 
-    The arguments of the function are a valid row and the record's timestamp in milliseconds since
-    1970. The function raises Rejected if the record is late, or if its event time is null.
+    Returns None if the topic declares no lateness. The arguments of the function are a valid row
+    and the record's timestamp in milliseconds since 1970. The function raises Rejected if the
+    record is late, or if its event time is null.
     """
     if topic.lateness_ms is None:
         return None

@@ -3,16 +3,17 @@
 The topic's format decodes bytes to fields (kappa/declare/formats). If a topic declares no format, a
 value must be exactly one JSON object in UTF-8 (kappa/declare/values/json_text.py). Unknown fields
 are ignored, and repeated fields are rejected. No value is converted to another type: a string is
-not a number, and 1.0 is not an integer. A value out of range is rejected (value.py). A missing
-field gets its column's default, or is null. If no field has the column's own name, the column's
-earlier names are tried. The rules of a JSON Schema are checked last (schema_rules.py). The Kafka
-key, if declared, must equal the event's key field, as text or in its own format (keys.py).
+not a number, and 1.0 is not an integer. A value out of range is rejected (value.py defines the
+ranges). A missing field gets its column's default, or is null. If no field has the column's own
+name, the column's earlier names are tried. The rules of a JSON Schema are checked last
+(schema_rules.py). The Kafka key, if declared, must equal the event's key field, as text or in its
+own format (keys.py).
 
 A record of a change (kappa/declare/formats/debezium_events.py) writes or deletes a row, or
 truncates the table. In a deletion only the key is certain: values that the source no longer knew
 are null, even if they are declared not null. Debezium sends a null value after each deletion. This
-null value adds no information. It has no position in the source, so a repetition of it could not be
-recognized. So in a retained topic, the null value deletes no key.
+null value adds no information. It has no position in the source, so Kappa could not recognize a
+repetition of the null value. Therefore, in a retained topic, the null value deletes no key.
 
 If a modification of this module, or of the modules named here, makes other records valid or
 invalid, the number in `kappa.code.fingerprint` must be raised. kappa/records/decode implements the
@@ -59,7 +60,10 @@ class Removal:
 
 
 class RecordReader:
-    """A reader of a topic's records. Its rules are prepared once, from the topic's declaration."""
+    """A reader of a topic's records.
+
+    The reader prepares its rules once, from the topic's declaration.
+    """
 
     def __init__(self, topic: Topic) -> None:
         self._compacted = topic.kind is TopicKind.COMPACTED
@@ -86,10 +90,10 @@ class RecordReader:
         self._topic = topic
 
     def read(self, key: bytes | None, value: bytes | None) -> Row | Tombstone | Removal:
-        """Decodes and checks a record. Raises Rejected if the record is not valid.
+        """Decodes and checks a record, and returns the event's row.
 
-        Returns the row, the Tombstone of a null value, or the Removal of a deleted row or truncated
-        table.
+        For a null value, returns a Tombstone. For a change that deletes a row or truncates a table,
+        returns a Removal. Raises Rejected if the record is not valid.
         """
         if self._changes is not None:
             return self._changed(self._changes, key, value)
@@ -109,8 +113,8 @@ class RecordReader:
     def read_unkeyed(self, value: bytes) -> tuple[Row, bytes | None]:
         """Decodes and checks an event without a key. Returns its row and the key that it needs.
 
-        The key is None if the topic declares none. With that key, `read` accepts the event. Raises
-        Rejected if the event is not valid.
+        The key is None if the topic declares no key. The method `read` accepts the event with the
+        returned key. Raises Rejected if the event is not valid.
         """
         row = self._row(self._fields(value))
         if self._key_place is None:
@@ -143,7 +147,7 @@ class RecordReader:
     def _row(self, event: dict[str, Any], *, is_whole: bool = True) -> Row:
         """Returns the row for an event's fields. Raises Rejected if a field is not valid.
 
-        With `is_whole` False, missing fields are null, even if their columns are not nullable.
+        If `is_whole` is False, missing fields are null, even if their columns are not nullable.
         """
         for name, old_names in self._was:
             # Presence decides, not the value: beside the new name an old name is an unknown field.

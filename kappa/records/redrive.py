@@ -3,8 +3,8 @@
 The header is `kappa-redrive: TOPIC:PARTITION:OFFSET@MILLISECONDS`, with the place and timestamp of
 the named record, the original. The original must be an earlier record of the same partition. The
 original is folded at most once. If the original is a reject of a build, the first valid redriven
-record is folded instead of the original. Otherwise every redriven record is a duplicate (law 7). In
-a compacted topic the header has no meaning, because each record there is the current value of its
+record is folded instead of the original. Otherwise every redriven record is a duplicate. In a
+compacted topic the header has no meaning, because each record there is the current value of its
 key. engine/function/redriven_records.py decides about the redriven records of a slice.
 """
 
@@ -45,7 +45,7 @@ class Original:
     timestamp_ms: int
 
     def header(self) -> tuple[str, bytes]:
-        """Returns the header that a redriven record must have to name this original."""
+        """Returns the header (name, value) that names this record as the original."""
         return HEADER, f"{self.position}@{self.timestamp_ms}".encode()
 
 
@@ -61,9 +61,10 @@ def parse_position(text: str) -> Position:
 
 
 def named_original(headers: Headers) -> Original | None:
-    """Returns the original that the headers of a record name, or None if they name no original.
+    """Returns the original that the headers of a redriven record name.
 
-    Raises ValueError, with the reason, if the header cannot be parsed.
+    Returns None if the headers name no original. Raises ValueError, with the reason, if the header
+    cannot be parsed.
     """
     named = [value for name, value in headers if name == HEADER]
     if not named:
@@ -80,9 +81,10 @@ def named_original(headers: Headers) -> Original | None:
 
 
 def original_of(headers: Headers, at: Position) -> Original | None:
-    """Returns the original that the record at `at` replaces, or None if the record is not redriven.
+    """Returns the original that the record at `at` replaces.
 
-    Raises Rejected if the header names a record that the redriven record cannot replace.
+    Returns None if the record is not redriven. Raises Rejected if the header names a record that
+    the redriven record cannot replace.
     """
     try:
         original = named_original(headers)
@@ -114,10 +116,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The fates of valid redriven records.
+    """The decisions about valid redriven records.
 
-    `folded` maps the place of each folded record to its original's offset. `duplicates` contains
-    the places of all other records.
+    `folded` maps the place of each record that is folded to its original's offset. `duplicates`
+    contains the places of all other redriven records.
     """
 
     folded: Mapping[Position, int]
@@ -132,11 +134,11 @@ def settle(
 ) -> Settled:
     """Decides which redriven records are folded, in the order of offsets.
 
-    `rejected` maps the place of each reject that a redriven record names to an offset or None: the
-    offset of the reject's own original if the reject was itself redriven, otherwise None. `folded`
-    contains the originals that are already folded. `origin` is the offset at which the build
-    begins, per topic and partition. A record before the origin was never read, so it counts as a
-    reject.
+    `rejected` contains the place of each reject that a redriven record names. If the reject was
+    itself redriven, its place is mapped to the offset of its own original, otherwise to None.
+    `folded` contains the originals that are already folded. `origin` is the offset at which the
+    build begins, per topic and partition. A record before the origin was never read, so the record
+    counts as a reject.
     """
     known, done = dict(rejected), set(folded)
     now: dict[Position, int] = {}
@@ -161,8 +163,8 @@ def _chain_root(
 ) -> Position | None:
     """Returns the place of the original at the beginning of a chain of redriven rejects.
 
-    In the chain, each reject names the reject before it; `named` is the last one. Returns None if
-    `named` is not a reject.
+    In the chain, each reject names the reject before it; `named` is the last reject of the chain.
+    Returns None if `named` is not a reject.
     """
     begins = origin.get((named.topic, named.partition), 0)
     if named.offset < begins:

@@ -1,4 +1,4 @@
-"""Tombstones: the time for which a reader can certainly learn of a deletion (law 5). Pure.
+"""Tombstones: the time for which a reader can certainly learn of a deletion. Pure.
 
 A compacted topic keeps a tombstone only for `delete.retention.ms`. A reader that knows a key's
 record, but reaches the tombstone's offset only after this time, may never learn of the deletion.
@@ -18,11 +18,11 @@ _SETTING = "delete.retention.ms"
 def may_be_missed(
     topic: str, read_at: str, config: Mapping[str, str] | None, now: datetime
 ) -> str | None:
-    """Returns the reason why a reader may have missed deletions of a compacted topic, or None.
+    """Returns the reason why a reader may have missed deletions of a compacted topic.
 
+    Returns None if the reader cannot have missed deletions, or if the topic's settings are unknown.
     `read_at` (ISO 8601) is the time at which the reader had last read the whole topic, or began to
-    read. `config` contains the topic's current settings. Also returns None if the settings are
-    unknown.
+    read. `config` contains the topic's current settings.
     """
     kept = (config or {}).get(_SETTING, "")
     if not kept.isdecimal():

@@ -10,20 +10,21 @@ the modules in this order:
     offsets          the next offset of every partition
     slices           ranges between two vectors of offsets, and the slices of a proof
     witness          the last record read of a partition: it shows whether the log was cut
-    build            a build's birth certificate; `table`: a table in the certificate
+    build            the birth certificate of a build, which describes the build
+    table            a table, as a birth certificate describes it
     mark             the metadata of a table's commit: offsets, log times and counts
     log_clock        the log time that all partitions of a build's topics have reached
     frontier         the offsets and versions that readers may see
-    file_sums        the sums of data files: recorded at a commit, compared before a first read
-    lease            the versions that readers have pinned, and the floor of collection
+    file_sums        checksums of data files: stored at a commit, compared before a first read
+    lease            the versions that readers have pinned, and the floor of garbage collection
     kept_frontiers   earlier frontiers, for queries as of a past time
     lock             the lock that makes a process the only writer of a build
     names            the names in a root, for the completion of command lines
     root             the identity of a root, by which a copy is recognized
-    disk_space       the free space of the disk, the reserve, and why jobs rest
+    disk_space       the free space of the disk, and the pause of jobs while the disk is full
     alignment        a candidate and the live build at equal offsets
     record_cache     a cache of the records that a process has read
-    build_status     a job's beat and progress, requested turns, reasons of final stops
+    build_status     what a running job reports: that it is alive, its progress, its last error
     drift            events that no longer match a topic's declaration
 """
 

@@ -61,10 +61,10 @@ class Alignments:
         return None if found is None else found[1]
 
     def put(self, alignment: Alignment) -> None:
-        """Stores the next alignment.
+        """Stores the next alignment of the candidate.
 
         Raises Broken if the offsets of the two frontiers are not equal, and NumberTaken if another
-        process has stored an alignment with this number.
+        process has already stored an alignment with the same number.
         """
         topics = set(alignment.comparable)
         here, there = alignment.candidate.offsets.only(topics), alignment.live.offsets.only(topics)

@@ -1,8 +1,9 @@
 """A build, one attempt to make a version real: its birth certificate and its folders.
 
-A birth certificate is stored once and never changed. All processes that serve, verify or run a
-build read the certificate. So they need neither the user's code nor Spark to know the build's
-tables. Only the functions with a `store` do I/O.
+A birth certificate describes a build: its code, topics and tables. The certificate is stored once
+and never changed. All processes that serve, verify or run a build read the certificate. So they
+need neither the user's code nor Spark to know the build's tables. Only the functions with a
+parameter `store` do I/O.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ Lineage = Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]]
 
 
 class TopicBirth(Struct, frozen=True, omit_defaults=True):
-    """A topic as it was when the build was born.
+    """A topic as it was when the build was created.
 
-    A topic that is created again under the same name has another `id`. `pattern` is the pattern
-    that the topic had joined, or None.
+    If a topic is deleted and created again under the same name, the broker gives it another `id`.
+    `pattern` is the pattern that the topic had joined, or None.
     """
 
     name: str
@@ -49,10 +50,10 @@ class Base(Struct, frozen=True):
     """The base of a branch: another build, whose code computed the branch's rows up to `offsets`.
 
     `build` and `version` identify the other build. The branch began with the tables of the other
-    build's frontier number `frontier`, at the offsets `start`. If `frontier` is None, the branch
-    began with empty tables, at the origin of the other build. The code of the other build folds the
-    records from `start` up to `offsets`. `start` is None for branches that were born before Kappa
-    recorded `start`.
+    build at the other build's frontier number `frontier`, whose offsets are `start`. If `frontier`
+    is None, the branch began with empty tables, at the origin of the other build. From `start` up
+    to `offsets`, the code of the other build folds the records. `start` is None for branches that
+    an older Kappa has created.
     """
 
     build: str
@@ -67,20 +68,20 @@ class Base(Struct, frozen=True):
 
 
 class Birth(Struct, frozen=True):
-    """The birth certificate of a build.
+    """The birth certificate of a build: the stored description of the build, which never changes.
 
     `parts` maps the parts of the version to their fingerprints (`function
     pipelines/flights.py:on_time` -> hash). `sources` maps the files of the code snapshot to their
     SHA-256. `origin` contains the offsets at which the first slice begins. `accepted` lists the
-    obstacles that a person accepted, with the reasons.
+    findings of the plan that a person allowed, with the reasons.
 
     `declarations` contains the topics, tables, views, sinks and alerts as text (`table delays` ->
     lines); a later plan uses this text to show changes. `max_rejects` is the number or share of
     records that the build may reject while it is a candidate. `base` is the base of a branch; a
-    branch has the same origin as its base. `tables_of` is the build below an overlay; that build is
-    never itself an overlay. `lineage` maps each column of a table to the topics' fields from which
-    the pipeline's function computes the column. `lineage` is empty for a build that an older Kappa
-    has created.
+    branch has the same origin as the build with whose state it began. `tables_of` is the build
+    below an overlay; that build is never itself an overlay. `lineage` maps each column of a table
+    to the topics' fields from which the pipeline's function computes the column. `lineage` is empty
+    for a build that an older Kappa has created.
     """
 
     build: str
@@ -109,15 +110,16 @@ class Birth(Struct, frozen=True):
 
     @property
     def folded_by(self) -> str:
-        """Returns the build that folds this build's tables.
+        """Returns the id of the build whose job folds this build's tables.
 
-        For an overlay, this is the build below it. Any other build folds its own tables.
+        For an overlay, this is the build below the overlay. For any other build, it is the build
+        itself.
         """
         return self.tables_of or self.build
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Returns the id that each topic had at birth, by the topic's name."""
+        """Returns the id that each topic had when the build was created, by the topic's name."""
         return {topic.name: topic.id for topic in self.topics}
 
     @property
@@ -129,7 +131,7 @@ class Birth(Struct, frozen=True):
     def begins(self) -> Offsets:
         """Returns the offsets from which the build's own code folds records.
 
-        These are the origin, or for a branch the `offsets` of the base.
+        For a branch, these are the `offsets` of its base. For any other build, they are the origin.
         """
         return self.origin_offsets if self.base is None else Offsets.parse(self.base.offsets)
 
@@ -137,8 +139,8 @@ class Birth(Struct, frozen=True):
     def reads_from(self) -> Offsets:
         """Returns the offsets at which the build's job begins to read.
 
-        For a branch, these are the offsets of the tables with which the branch began, if the base
-        has recorded them as `start`. Otherwise they are the origin.
+        For a branch, these are the offsets of the tables with which the branch began (`start` of
+        its base), if `start` is stored. Otherwise they are the origin.
         """
         start = None if self.base is None else self.base.start
         return self.origin_offsets if start is None else Offsets.parse(start)
@@ -147,7 +149,7 @@ class Birth(Struct, frozen=True):
     def code_sha256(self) -> str:
         """Returns one hash of the names and hashes of all source files.
 
-        Equal code has an equal hash.
+        If two builds have the same source files, they have the same hash.
         """
         listed = "".join(f"{digest}  {name}\n" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(listed.encode()).hexdigest()
@@ -156,7 +158,7 @@ class Birth(Struct, frozen=True):
     def public_names(self) -> tuple[str, ...]:
         """Returns the names of the build's tables and views. No other pipeline may use these names.
 
-        The table of rejects is left out.
+        The name of the table of rejects is left out.
         """
         return (*(each.name for each in self.tables if each.name != REJECTS), *self.views)
 
@@ -194,10 +196,10 @@ def folder_of_build(build: str) -> str:
 
 
 def folded_by(store: Store, build: str) -> str:
-    """Returns the build that folds the tables of the build `build`.
+    """Returns the id of the build whose job folds the tables of the build `build`.
 
-    This is `build` itself, or the build below an overlay. If `build` has no birth certificate,
-    returns `build`.
+    This is `build` itself, or the build below an overlay. If no birth certificate of `build`
+    exists, returns `build`.
     """
     known = _FOLDED_BY.setdefault(store, {})
     if build not in known:
@@ -223,8 +225,9 @@ def table_path(store: Store, build: str, table: str) -> str:
 def recent_names(table: str) -> tuple[str, str]:
     """Returns the names of the two small tables that contain the recent rows of a large table.
 
-    Frontiers contain these names, and the tables' folders have these names. No table of a user can
-    have such a name. engine/write/recent_rows.py writes both tables.
+    A frontier lists the two tables under these names, and the folders of the two tables have these
+    names. No table of a user can have such a name. kappa/engine/write/recent_rows.py writes both
+    tables.
     """
     return f"{table}.recent-1", f"{table}.recent-2"
 
@@ -240,7 +243,7 @@ def slice_scratch(store: Store, build: str, elsewhere: str) -> str:
 
 
 def put_birth(store: Store, birth: Birth) -> bool:
-    """Stores a birth certificate and its copy.
+    """Stores the birth certificate of a build, and a copy of the certificate.
 
     Returns False, and changes nothing, if the build already has a birth certificate.
     """
@@ -261,7 +264,7 @@ def birth_name(build: str) -> str:
 def birth_copy(build: str) -> str:
     """Returns the name of the copy of a build's birth certificate, relative to the root.
 
-    `kappa doctor` replaces a damaged certificate by this copy.
+    `kappa doctor --repair` replaces a damaged certificate with this copy.
     """
     return f"{folder_of_build(build)}/birth_copy.json"
 

@@ -1,22 +1,23 @@
-"""The status of a running build, in files by which the processes of a platform inform each other.
+"""The status of a running build, in files that a job writes and other processes read.
 
 - The beat is a file that a job touches each second while it runs. A suspended process, or a process
   that waits for a disk that does not answer, is still alive and still holds the lock of the build.
-  The supervisor notices that the beat is no longer touched, and ends such a process.
+  The supervisor notices that the file is no longer touched, and ends such a process.
 - The progress of a job within one slice is the current step, and the number of records read. The
   job writes the step. Each task that reads records writes a count next to the file that the task
-  writes. The progress is only displayed, with one exception: a slice whose counts grow is not stuck
-  (`engine.slice_seconds`). A job that begins a slice again counts from zero.
-- A turn is a request to a build that rests: the build must fold up to the log's present end, once.
-- A job that stops for good writes the reason before it exits. It stops for good if a law of
-  docs/design.md did not hold, or if the user made a mistake, so that a restart would not help.
-  While the reason is stored, the supervisor does not start the job again. The next `kappa up`
-  starts the job again, once. After a successful start, the job deletes the reason. A candidate
-  whose job has stopped for good has failed.
+  writes. The progress is only displayed, with one exception: if the counts of a slice grow, the
+  supervisor does not treat the job as stuck (`engine.slice_seconds`). A job that begins a slice
+  again counts from zero.
+- A turn is one run of the job of a build that rests: the job folds up to the log's present end, and
+  then the build rests again. A process requests a turn by a file.
+- A job stops for good if a law of docs/design.md did not hold, or if the user made a mistake, so
+  that a restart would not help. Such a job writes the error into a file before it exits. While this
+  file exists, the supervisor does not start the job again. The next `kappa up` starts the job
+  again, once. After a successful start, the job deletes the file. A candidate whose job has stopped
+  for good has failed.
 - The progress of a verification is text for display. No decision depends on this text.
-- The result of a view check is stored. This check compares a serving build's maintained views with
-  their queries.
-- The cost of each maintained view is stored, from the last slice that computed the view.
+- A view check compares a serving build's maintained views with their queries. Its result is stored.
+- For each maintained view, the cost of the last slice that computed the view is stored.
 - The mean times of the steps of a job's last slices are stored.
 """
 
@@ -56,7 +57,10 @@ _TURNS = "run/turns"
 
 
 class Beat:
-    """The beat of a build's job: within the block, a thread touches the beat's file each second."""
+    """The sign of life of a build's job, used as a context manager.
+
+    Within the block, a thread touches a file of the build, the beat, each second.
+    """
 
     def __init__(self, store: Store, build: str) -> None:
         self._store = store.local
@@ -81,9 +85,10 @@ class Beat:
 
 
 def last_beat(store: Store, build: str) -> int | None:
-    """Returns the time of the last beat of a build's job, in nanoseconds since 1970.
+    """Returns the time at which a build's job last showed that it runs, in ns since 1970.
 
-    Returns None if the beat's file does not exist.
+    While a job runs, it touches a file, the beat, each second; the result is the file's
+    modification time. Returns None if the file does not exist.
     """
     try:
         return Path(store.local.path(_beat_name(build))).stat().st_mtime_ns
@@ -128,8 +133,8 @@ _PROGRESS = Documents(SliceProgress, derived=True, synced=False)
 def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
     """Returns a stopwatch for the slice `piece` that stores the progress of the build's job.
 
-    When a step of the slice begins, the stopwatch stores this step. `of` is the number of slices of
-    the leg.
+    Each time a step of the slice begins, the stopwatch stores the name of that step. `of` is the
+    number of slices in the leg.
     """
     begun = SliceProgress(piece.leg, piece.number, of, piece.distance, READING)
     name = f"{folder_of_build(build)}/{_PROGRESS_NAME}"
@@ -137,9 +142,10 @@ def watch_slice(store: Store, build: str, piece: Slice, of: int) -> Stopwatch:
 
 
 def read_progress(store: Store, build: str, newest: Frontier | None) -> SliceProgress | None:
-    """Returns the progress of a build's job in a slice that comes after the `newest` frontier.
+    """Returns the stored progress of a build's job in its present slice.
 
-    Returns None if the job is not folding a slice, or if its progress is not known.
+    `newest` is the build's newest frontier, or None if there is none. Returns None if no progress
+    is stored, or if the slice of the stored progress is already part of `newest`.
     """
     found = _PROGRESS.get(
         store.local, f"{folder_of_build(build)}/{_PROGRESS_NAME}", "the progress of a slice"
@@ -160,9 +166,10 @@ def records_read(store: Store, build: str) -> int:
 
 
 def read_counter(place: Path, name: str) -> Callable[[int], None]:
-    """Returns a function that stores the number of records that a task has read so far.
+    """Returns a function that a task calls to store the number of records it has read so far.
 
-    `place` is the folder of the file that the task writes, and `name` is that file's name.
+    `place` is the folder of the file that the task writes, and `name` is that file's name. The
+    number is stored in a separate file in the same folder.
     """
     # Spark, Arrow and DuckDB take no file that begins so for data.
     path = place / f"_{name}{_COUNT_SUFFIX}"
@@ -186,26 +193,26 @@ def _read_count(path: Path) -> int:
 def ask_turn(store: Store, build: str) -> None:
     """Asks the supervisor to run the job of a resting build once, up to the log's present end.
 
-    A second request before the turn begins has no effect.
+    If such a request is already waiting, a second request has no effect.
     """
     store.local.put_json(f"{_TURNS}/{build}", {}, synced=False)
 
 
 def turns_asked(store: Store) -> frozenset[str]:
-    """Returns the builds for which a turn is requested."""
+    """Returns the builds whose job somebody has asked the supervisor to run once (`ask_turn`)."""
     return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
 
 
 def end_turn(store: Store, build: str) -> None:
-    """Deletes the request for a turn of a build, because the turn has begun or is not needed."""
+    """Deletes the request of `ask_turn` for a build, because the job runs or need not run."""
     store.local.delete(f"{_TURNS}/{build}")
 
 
 class Stopped(Struct, frozen=True):
     """The error with which a job has stopped for good, and the time of the stop.
 
-    `cut` contains the topics that have lost their last records. In these topics, the build's
-    offsets no longer match the records.
+    A job stops for good if a restart would not help. `cut` contains the topics that have lost their
+    last records. In these topics, the build's offsets no longer match the records.
     """
 
     message: str
@@ -224,9 +231,9 @@ _STOPPED = Documents(Stopped, derived=True)
 
 
 def put_stopped(store: Store, build: str, error: KappaError) -> None:
-    """Stores the error with which a build's job has stopped for good.
+    """Stores the error because of which a build's job has stopped for good.
 
-    The new error replaces the stored error of an earlier job.
+    A stored error of an earlier job of the build is replaced.
     """
     failpoint("stopped.before_put")
     _STOPPED.put(store, _stopped_name(build), _stopped_record(error))
@@ -234,12 +241,12 @@ def put_stopped(store: Store, build: str, error: KappaError) -> None:
 
 
 def read_stopped(store: Store, build: str) -> Stopped | None:
-    """Returns the stored error with which a build's job has stopped for good, or None."""
+    """Returns the stored error because of which a build's job has stopped for good, or None."""
     return _STOPPED.get(store, _stopped_name(build), f"what the job of build {build} stopped of")
 
 
 def ensure_not_stopped(store: Store, build: str) -> None:
-    """Deletes the stored error with which an earlier job of the build has stopped."""
+    """Deletes the stored error of a build's earlier job, if there is one (`put_stopped`)."""
     failpoint("stopped.before_delete")
     store.delete(_stopped_name(build))
     failpoint("stopped.after_delete")
@@ -248,9 +255,9 @@ def ensure_not_stopped(store: Store, build: str) -> None:
 def comparable_now(store: Store, build: Birth, other: Birth) -> frozenset[str]:
     """Returns the topics whose offsets can be compared between two builds.
 
-    These are the topics that both builds read under the same topic id. A topic is left out if it
-    has lost its last records and the job of one of the two builds has stopped for this reason: that
-    build has folded records that the topic no longer contains.
+    These are the topics that both builds read and that have the same topic id for both. A topic is
+    left out if it has lost its last records, and the job of one of the builds has stopped because
+    of this loss: then that build has folded records that the topic no longer contains.
     """
     stopped = (read_stopped(store, each.folded_by) for each in (build, other))
     return comparable_topics(build, other) - {
@@ -268,7 +275,7 @@ def _stopped_name(build: str) -> str:
 
 
 class VerificationProgress(Struct, frozen=True):
-    """The step that a verification has begun last, as text for display."""
+    """The step of a verification that has begun last, as text for display."""
 
     text: str
     format: int = 1
@@ -283,7 +290,10 @@ def table_step(doing: str, table: str, number: int, of: int) -> str:
 
 
 def putting_progress(store: Store, build: str) -> Callable[[str], None]:
-    """Returns a function that stores the text of the current step of a candidate's verification."""
+    """Returns a function that stores its argument as the current step of a verification.
+
+    The verification is that of the candidate `build`. The step is text for display.
+    """
 
     def put(text: str) -> None:
         # A verification continues if its progress cannot be written.
@@ -294,7 +304,10 @@ def putting_progress(store: Store, build: str) -> Callable[[str], None]:
 
 
 def verification_progress(store: Store, build: str) -> str:
-    """Returns the step that a candidate's verification began last, or "" if it is not known."""
+    """Returns the step of a candidate's verification that has begun last, as text for display.
+
+    Returns "" if the step is not known.
+    """
     found = _VERIFICATIONS.get(
         store.local, _verification_name(build), "the progress of a verification"
     )
@@ -308,8 +321,8 @@ def _verification_name(build: str) -> str:
 class ViewCheck(Struct, frozen=True):
     """The result of comparing a build's maintained views with their queries, at `offsets`.
 
-    `unlike` contains one sentence for each view whose rows differ from the result of its query, or
-    could not be compared with that result.
+    `unlike` contains one sentence for each view whose stored rows differ from the result of its
+    query, or could not be compared with that result. `at` is the time of the comparison.
     """
 
     offsets: Offsets
@@ -322,12 +335,18 @@ _CHECKS = Documents(ViewCheck, derived=True)
 
 
 def put_view_check(store: Store, build: str, check: ViewCheck) -> None:
-    """Stores the result of the newest check of a build's views."""
+    """Stores the result of comparing a build's maintained views with their queries.
+
+    An earlier result is replaced.
+    """
     _CHECKS.put(store, _view_check_name(build), check)
 
 
 def read_view_check(store: Store, build: str) -> ViewCheck | None:
-    """Returns the result of the newest check of a build's views, or None if there was no check."""
+    """Returns the last result of comparing a build's maintained views with their queries.
+
+    Returns None if no result is stored.
+    """
     return _CHECKS.get(store, _view_check_name(build), f"the check of the views of build {build}")
 
 
@@ -336,12 +355,12 @@ def _view_check_name(build: str) -> str:
 
 
 class ViewCost(Struct, frozen=True):
-    """The cost of a maintained view in the last slice that computed the view.
+    """The cost of updating a maintained view in the last slice that computed rows of the view.
 
-    `at` is the time of the computation. `way` is the method by which the view was computed. The
-    slice covered `records` offsets, and changed `rows` rows of the view. Computing and committing
-    the rows lasted `seconds`. `touched` is the number of keys whose rows were computed, or None if
-    all rows of the view were computed.
+    `at` is the time of the computation, and `way` is the view's way. The slice covered `records`
+    offsets, and changed `rows` rows of the view. Computing and committing the rows took `seconds`.
+    `touched` is the number of keys whose rows were computed, or None if all rows of the view were
+    computed.
     """
 
     way: str
@@ -373,12 +392,15 @@ _COSTS = Documents(ViewCosts, derived=True, synced=False)
 
 
 def put_view_costs(store: Store, build: str, costs: Mapping[str, ViewCost]) -> None:
-    """Stores the costs of a build's views, by view name, and replaces the stored costs."""
+    """Stores the costs of a build's maintained views on this host, by view name.
+
+    The costs that were stored before are replaced.
+    """
     _COSTS.put(store.local, _view_costs_name(build), ViewCosts({**costs}))
 
 
 def read_view_costs(store: Store, build: str) -> Mapping[str, ViewCost]:
-    """Returns the costs of a build's views, by view name, if a job on this host has stored them.
+    """Returns the costs of a build's maintained views, by view name.
 
     If no costs are stored on this host, returns an empty mapping.
     """
@@ -396,11 +418,12 @@ _SHOWN_STEPS = ("wait", "read", "function", "commit", "views", "publish")
 
 
 class StepTimes(Struct, frozen=True):
-    """The mean seconds of each step of a slice, over the last `slices` slices of a job.
+    """The mean time of each step of a slice, in seconds, over the last `slices` slices of a job.
 
-    The step `wait` is the time from the log time of a slice's newest record until the slice begins.
-    The record spends this time in the broker, in the reader, and between slices. `at` is the time
-    of the last slice.
+    `seconds` maps the names of the steps to the times. The step `wait` is the time from the log
+    time of a slice's newest record until the slice begins. During this time, the record waits in
+    the broker, in the process that reads the topics, or for the previous slice to end. `at` is the
+    time of the last slice.
     """
 
     seconds: dict[str, float]
@@ -422,12 +445,18 @@ _STEP_TIMES = Documents(StepTimes, derived=True, synced=False)
 
 
 def put_step_times(store: Store, build: str, times: StepTimes) -> None:
-    """Stores the mean step times of a job's last slices, and replaces the stored times."""
+    """Stores the mean times of the steps of a job's last slices, on this host.
+
+    The times that were stored before are replaced.
+    """
     _STEP_TIMES.put(store.local, _step_times_name(build), times)
 
 
 def read_step_times(store: Store, build: str) -> StepTimes | None:
-    """Returns the mean step times that a build's job has stored on this host, or None."""
+    """Returns the mean times of the steps of a job's last slices.
+
+    Returns None if the build's job has stored no times on this host.
+    """
     what = f"the times of the slices of build {build}"
     return _STEP_TIMES.get(store.local, _step_times_name(build), what)
 

@@ -1,11 +1,12 @@
-"""Free space on the root's disk: the reserve, and pausing the processes that write much.
+"""Free space on the root's disk: a reserve file, and pausing the processes that write much.
 
 Without any free space, no lease and no record can be stored, and nothing can be deleted safely. So
 a file, the reserve, occupies some space. When less space is free than the reserve occupies, the
 supervisor deletes the reserve and pauses the processes that write much: jobs and the archiver. A
-broker that has died is not started again while the disk is full. When twice the reserve is free,
-the supervisor creates the reserve again, and the paused processes continue. Other processes
-recognize a full disk by the missing reserve, since no report can be written to a full disk.
+broker that has died is not started again while the disk is full. When the free space is twice the
+size of the reserve, the supervisor creates the reserve again, and the paused processes continue.
+Other processes recognize a full disk by the missing reserve, since no report can be written to a
+full disk.
 """
 
 from __future__ import annotations
@@ -28,17 +29,22 @@ def free_bytes(store: Store) -> int:
 
 
 def full_text(free: int, reserve: int) -> str:
-    """Returns a sentence about a full disk, for display. `free` and `reserve` are in bytes."""
+    """Returns a sentence that says that the disk is full, for display.
+
+    `free` is the free space in bytes, and `reserve` is the size of the reserve file in bytes. The
+    sentence also contains the free space that is needed before jobs run again.
+    """
     return (
         f"the disk is full: {size(free)} are free, and jobs run again once {size(2 * reserve)} are"
     )
 
 
 def why_jobs_rest(store: Store, reserve: int) -> str:
-    """Returns a text for display if jobs rest because the disk is full, otherwise "".
+    """Returns a sentence for display if jobs are paused because the disk is full, otherwise "".
 
-    Call this function only while the supervisor runs: the supervisor deletes and creates the
-    reserve, by which a full disk is recognized.
+    `reserve` is the size in bytes of the reserve file, which the supervisor deletes when the disk
+    is full and creates again later. A full disk is recognized by this file, so call this function
+    only while the supervisor runs.
     """
     free = free_bytes(store)
     given_up = not store.local.path(RESERVE).exists()
@@ -46,7 +52,11 @@ def why_jobs_rest(store: Store, reserve: int) -> str:
 
 
 class DiskReserve:
-    """The reserve file of a root. Only the supervisor deletes and creates this file."""
+    """A file that reserves space on the root's disk, so that a full disk can be handled.
+
+    When the disk is full, the supervisor deletes the file, and so gains the file's space. Only the
+    supervisor deletes and creates the file.
+    """
 
     def __init__(
         self,
@@ -56,7 +66,7 @@ class DiskReserve:
         say: Callable[[str], None],
         free: Callable[[], int] | None = None,
     ) -> None:
-        """Prepares a reserve of `length` bytes.
+        """Prepares a reserve file of `length` bytes, without creating the file.
 
         `say` is called with a line of text when the disk becomes full, and when the disk has space
         again. `free` returns the number of free bytes on the disk.
@@ -69,17 +79,17 @@ class DiskReserve:
 
     @property
     def full_disk_text(self) -> str:
-        """A sentence about the full disk for display, or "" while there is space."""
+        """A sentence for display that says that the disk is full, or "" if it is not full."""
         if not self._full:
             return ""
         return full_text(self._free(), self._length)
 
     def ensure_space(self) -> bool:
-        """Deletes the reserve if the disk is full, and creates it again when the disk has space.
+        """Deletes the reserve file if the disk is full, and creates it again if there is space.
 
-        The disk is full if fewer bytes are free than the reserve's length. The reserve is created
-        again when twice this length is free. Returns True if the processes that write much may run,
-        that is, if the disk is not full.
+        The disk is full if fewer bytes are free than the reserve file's length. The file is created
+        again when twice this length is free. Returns True if the disk is not full, so that the
+        processes that write much may run.
         """
         free = self._free()
         if not self._full and free < self._length:

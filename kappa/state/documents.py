@@ -1,4 +1,7 @@
-"""Writes, reads and checks the JSON documents of a root, both single and numbered documents."""
+"""Writes, reads and checks the JSON documents of a root, both single and numbered documents.
+
+A document contains one record, and a seal: a hash of the document's other bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,11 @@ _MEND = "kappa doctor --repair tells what follows from it, and mends it"
 
 
 class NumberTaken(Broken):
-    """The error for a record number that is already used, although a build has only one writer."""
+    """The error if a process stores a record under a number that is already used.
+
+    The error shows that another process has written for the same build, although a build has only
+    one writer.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -38,15 +45,15 @@ class NumberTaken(Broken):
 
 
 class Documents(Generic[_Record]):
-    """A reader and writer for the documents that store the records of one class."""
+    """A reader and writer of JSON documents, each of which stores one record of a class."""
 
     def __init__(self, kind: type[_Record], *, derived: bool = False, synced: bool = True) -> None:
-        """Describes the documents of the class `kind`; a document contains the fields of a record.
+        """Describes the documents that store records of the class `kind`.
 
-        A `derived` document can be computed again from other documents, or describes a process and
-        is useless after the process exits. If a derived document cannot be read, it is moved aside,
-        and counts as missing. A document that is not `synced` may be lost or incomplete after a
-        power loss; so it must be derived.
+        A document contains the fields of one record. A `derived` document can be computed again
+        from other documents, or describes a process and is useless after the process exits. If a
+        derived document cannot be read, it is moved aside, and counts as missing. A document that
+        is not `synced` may be lost or incomplete after a power loss; so it must be derived.
         """
         assert synced or derived, f"{kind.__name__} would be lost for good"
         # Threads that are the first to convert to a class, and at once, are ended by a signal.
@@ -66,8 +73,9 @@ class Documents(Generic[_Record]):
     def get(self, store: Store, name: str, what: str, *, hint: str = "") -> _Record | None:
         """Returns a record, or None if no record of that name exists.
 
-        If the record cannot be read, raises Damaged; but a derived document is moved aside, and
-        None is returned. `what` names the record in the error.
+        If the document of the record cannot be read, Damaged is raised. If that document is
+        derived, it is moved aside instead, and None is returned. `what` names the record in the
+        error, and `hint` is the error's hint.
         """
         try:
             document, _ = _read_document(store, name, what, hint)
@@ -98,7 +106,7 @@ class Documents(Generic[_Record]):
 
 
 def plain_value(value: object) -> object:
-    """Converts a value whose type msgspec does not support to plain values.
+    """Converts a value whose type msgspec does not support to text, numbers, lists and dicts.
 
     msgspec calls this function as its `enc_hook`. Raises NotImplementedError if this function does
     not support the type either.
@@ -117,10 +125,11 @@ def plain_value(value: object) -> object:
 
 
 def value_of_plain(kind: type, plain: object) -> object:
-    """Converts plain values back to a value of the class `kind`.
+    """Converts the plain form of a value (a text or a dict) back to a value of the class `kind`.
 
-    msgspec calls this function as its `dec_hook`. Raises NotImplementedError unless `kind` is
-    Offsets, and ValueError if the plain values are not valid offsets.
+    msgspec calls this function as its `dec_hook`. The only supported class is Offsets; for any
+    other class, NotImplementedError is raised. Raises ValueError if `plain` is not a valid vector
+    of offsets.
     """
     if kind is not Offsets:
         raise NotImplementedError
@@ -131,14 +140,18 @@ def value_of_plain(kind: type, plain: object) -> object:
 
 
 def set_damaged_aside(store: Store, name: str, error: Damaged) -> None:
-    """Moves aside a derived document that cannot be read, and prints its new path to stderr."""
+    """Moves a document that cannot be read into the folder of damaged documents.
+
+    The document is derived: it can be computed again. `error` says why it cannot be read; its
+    message and the document's new path are printed to stderr.
+    """
     aside = store.set_aside(name)
     if aside is not None:
         print(f"{error.message}; it was moved to {aside}", file=sys.stderr, flush=True)
 
 
 def cached_json(store: Store, name: str) -> Any:
-    """Returns a cached document, or None if the document is missing or damaged.
+    """Returns a document that serves as a cache, or None if it is missing or damaged.
 
     A document is damaged if it cannot be read, or if it has changed since it was written. A damaged
     document is moved aside.
@@ -151,7 +164,7 @@ def cached_json(store: Store, name: str) -> Any:
 
 
 class LastNumber(Struct, frozen=True):
-    """The content of a folder's note: the number of the last record that was stored there."""
+    """The content of a folder's note file: the number of the last record stored in the folder."""
 
     number: int
     format: int = 1
@@ -164,11 +177,12 @@ class NumberedRecords(Generic[_Record]):
     """An append-only sequence of numbered records, from number 1. Each number is used only once.
 
     The newest records are numbered without gaps. Older records may be deleted, but never the newest
-    record. Each record has a seal, and also contains the seal of the previous record. So Kappa
-    notices if a record was changed, or if a lost record was replaced by a different record.
+    record. Each record contains a seal, which is a hash of the record, and the seal of the previous
+    record. So Kappa notices if a record was changed, or if a lost record was replaced by a
+    different record.
 
-    A file, the note, contains the last number, so that the loss of the newest record is noticed.
-    The note is next to the folder, on the host that stored the newest record, and is written after
+    A file next to the folder, the note, contains the last number, so that the loss of the newest
+    record is noticed. The note is on the host that stored the newest record, and is written after
     that record. If the note is lost, for example by a power loss, the loss of the newest record may
     not be noticed.
     """
@@ -183,7 +197,7 @@ class NumberedRecords(Generic[_Record]):
         hint: str = "",
         made_anew: bool = False,
     ) -> None:
-        """Opens the sequence in a folder.
+        """Opens the sequence of the records in a folder, without reading a record.
 
         `what` is the name of a record in errors, with `{}` for the number: `leg {} of build b`.
         `made_anew` is True if the records can be created again from other files. In this case, a
@@ -204,14 +218,14 @@ class NumberedRecords(Generic[_Record]):
 
     @property
     def note(self) -> str:
-        """Returns the name of the note, the file with the last number.
+        """Returns the name of the sequence's note, a file that contains the last number.
 
         The note is in the store of this host's own files (`Store.local`).
         """
         return note_of(self._folder)
 
     def put(self, number: int, record: _Record) -> bool:
-        """Stores the record `number`. Returns False if the number is taken."""
+        """Stores a record under a number. Returns False if a record with this number exists."""
         if self._last[0] != number - 1:
             self.get(number - 1)
         before = self._last[1] if self._last[0] == number - 1 else ""
@@ -233,9 +247,11 @@ class NumberedRecords(Generic[_Record]):
         return _read_document(self._store, self.name(number), self._what.format(number))
 
     def _accepted(self, number: int, document: Any, seal: str) -> _Record | None:
-        """Checks a document that was read. Returns its record, or None if `document` is None.
+        """Converts a document to the record `number`, and checks that it follows the record before.
 
-        Raises Damaged if the document contains another seal than that of the previous record.
+        `document` was read from the file of the record, and `seal` is the document's hash. Returns
+        None if `document` is None. A document also contains the seal of the previous record. Raises
+        Damaged if this is not the seal of the record that is now the previous one.
         """
         what = self._what.format(number)
         if document is None:
@@ -258,17 +274,20 @@ class NumberedRecords(Generic[_Record]):
         return self._store.address(self.name(number))
 
     def noted_number(self) -> int:
-        """Returns the number in the note, or 0 if there is no note."""
+        """Returns the last number, as stored in the sequence's note file, or 0 without a note."""
         return noted_last(self._store, self._folder)
 
     def note_last(self, number: int) -> None:
-        """Writes `number` to the note, even if the record with this number may be lost."""
+        """Writes `number` to the note file, as the number of the last record.
+
+        The number is written even if the record with this number may be lost.
+        """
         note_last(self._store, self._folder, number)
 
     def begins_anew(self, number: int) -> bool:
-        """Returns True if the record `number` was stored after the records before it were lost.
+        """Returns True if the record `number` was stored after all records before it were lost.
 
-        Such a record does not contain the seal of a previous record.
+        Such a record does not contain the seal (the hash) of a previous record.
         """
         document, seal = _read_document(self._store, self.name(number), self._what.format(number))
         return bool(seal) and not document.get(_BEFORE)
@@ -276,14 +295,14 @@ class NumberedRecords(Generic[_Record]):
     def ensure_newest(self, number: int, noted: int) -> None:
         """Raises Damaged, which names the lost record, if `noted` is higher than `number`.
 
-        `number` is the number of the newest record, and `noted` is the number in the note. Read the
-        note before you search for the newest record.
+        `number` is the number of the newest record that exists, and `noted` is the last number in
+        the sequence's note file. Read the note file before you search for the newest record.
         """
         if noted > number:
             raise self.lost(noted)
 
     def lost(self, number: int) -> Damaged:
-        """Returns the error for the loss of the newest record, whose number is `number`."""
+        """Returns the error for the loss of the newest record, which has the number `number`."""
         return Damaged(
             f"{self._what.format(number)} is gone: {self.address(number)} was"
             " there, and what was read from it would go back",
@@ -293,7 +312,7 @@ class NumberedRecords(Generic[_Record]):
     def ensure_no_hole(self) -> None:
         """Raises Damaged if a record before the newest one is missing.
 
-        The error names the missing record. The records that were found complete by an earlier call
+        The error names the missing record. Records that an earlier call of this method has found
         are not checked again.
         """
         numbers = (self._whole, *self.numbers(after=self._whole))
@@ -309,17 +328,18 @@ class NumberedRecords(Generic[_Record]):
         self._whole = numbers[-1]
 
     def numbers(self, *, after: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of the records, ascending.
+        """Returns the numbers of the existing records, ascending.
 
-        With `after`, returns only higher numbers.
+        With `after`, only numbers higher than `after` are returned.
         """
         return numbers_in(self._store, self._folder, after=after)
 
     def last(self) -> tuple[int, _Record] | None:
-        """Returns the newest record with its number, or None if no record was ever stored.
+        """Returns the number of the newest record, and this record.
 
-        If the records can be created again, also returns None if all records are missing. Raises
-        Damaged if the newest record is lost.
+        Returns None if no record was ever stored. Raises Damaged if the newest record is lost. But
+        if the records can be created again from other files, None is returned when all records are
+        missing.
         """
         noted = self.noted_number()
         # The newest record is deleted only after a newer one: the list begins with that record.
@@ -343,7 +363,8 @@ class NumberedRecords(Generic[_Record]):
     def is_newest(self, number: int) -> bool:
         """Returns True if the record `number` is still the newest. The root must be on a disk.
 
-        The function reads the note and checks which files exist, but reads no record.
+        The function reads the last number in the note file, and checks which records exist, but
+        reads no record.
         """
         return (
             not self._store.path(self.name(number + 1)).exists()
@@ -353,7 +374,7 @@ class NumberedRecords(Generic[_Record]):
         )
 
     def after(self, number: int) -> Iterator[tuple[int, _Record]]:
-        """Yields the records after `number` up to the newest one, in order, with their numbers.
+        """Yields (number, record) for each record after `number`, in order, up to the newest one.
 
         Raises Damaged if a record cannot be read. If the root is in a bucket, several records are
         read at the same time.
@@ -397,9 +418,10 @@ def _read_document(store: Store, name: str, what: str, hint: str = "") -> tuple[
 
 
 def note_last(store: Store, folder: str, number: int) -> None:
-    """Writes the number of the last record of a folder to the folder's note, on this host.
+    """Writes the number of a folder's last record to the note file of the folder.
 
-    An error when writing is ignored: the record itself is already stored.
+    The note file is on this host. If it cannot be written, the error is ignored, because the record
+    itself is already stored.
     """
     # The record is there: on a full disk the note only says less.
     with suppress(KappaError):
@@ -407,7 +429,10 @@ def note_last(store: Store, folder: str, number: int) -> None:
 
 
 def noted_last(store: Store, folder: str) -> int:
-    """Returns the number in a folder's note, or 0 if there is no note."""
+    """Returns the number of a folder's last record, from the folder's note file on this host.
+
+    Returns 0 if the note file does not exist.
+    """
     name = note_of(folder)
     try:
         # Each query asks for several notes: this takes a tenth of the time of an object.
@@ -420,7 +445,7 @@ def noted_last(store: Store, folder: str) -> int:
 
 
 def note_of(folder: str) -> str:
-    """Returns the name of a folder's note, the file with the folder's last number."""
+    """Returns the name of a folder's note, a file that contains the number of the last record."""
     return f"{folder}.newest"
 
 

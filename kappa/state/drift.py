@@ -1,10 +1,12 @@
 """Drift: events that no longer match a topic's declaration. Kappa reports drift, but stops nothing.
 
-The job of a build detects drift, and stores a document about the drift on this host. The commands,
-the page, the metrics and the notices read this document. The document of a pipeline's next build
-starts with the undeclared fields from the serving build's document, except fields that the topics
-of the next build declare. The next build copies a drift of another kind from the serving build's
-document only when the next build detects the same drift itself.
+The job of a build detects drift, and stores the build's document about drift on this host. The
+commands, the page, the metrics and the notices read this document.
+
+When a pipeline gets a new build, the new build's document starts with the undeclared fields from
+the serving build's document, except fields that the topics of the new build declare. A drift of
+another kind is copied from the serving build's document only if the new build detects the same
+drift itself.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class DriftKind(StrEnum):
     """The kind of a drift.
 
     FIELD is a field that is not declared, REASON is a new reason for rejects, and SHARE is a sudden
-    increase of the share of rejects.
+    increase of the share of rejected records.
     """
 
     FIELD = "undeclared_field"
@@ -37,10 +39,10 @@ class DriftKind(StrEnum):
 class Drift(Struct, frozen=True):
     """A drift that a job has detected in a topic.
 
-    `name` is the field or the reason. `text` is a sentence for display. `proof` is the first record
-    with the drift, as TOPIC:PARTITION:OFFSET, and `value` is the beginning of that record's value.
-    `proof` and `value` are "" if no such record is known. `at` is the time when the job read the
-    record.
+    `name` is the undeclared field or the reason for rejects. `text` is a sentence for display.
+    `proof` is the position of the first record with the drift, as TOPIC:PARTITION:OFFSET, and
+    `value` is the beginning of that record's value. `proof` and `value` are "" if no such record is
+    known. `at` is the time when the job read the record.
     """
 
     kind: DriftKind
@@ -68,7 +70,7 @@ _DRIFTS = Documents(_Drifts, derived=True, synced=False)
 
 
 def put_drifts(store: Store, build: str, drifts: Iterable[Drift]) -> None:
-    """Stores the drifts of a build on this host, and replaces the stored drifts.
+    """Stores the drifts of a build on this host, in place of the drifts stored before.
 
     Only the first 50 drifts are stored.
     """

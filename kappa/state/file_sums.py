@@ -1,17 +1,17 @@
-"""The sums of a build's data files: recorded at a commit, compared before a file is first read.
+"""Checksums of a build's data files: stored at a commit, compared before a file is first read.
 
-A sum is a file's size and CRC. A frontier contains the sums of the files that are new in this
-frontier, so storing the sums needs no further write. Before frontiers are deleted, all sums that
-are still needed are joined into one record. If a build was born before Kappa recorded sums, its
-files have no sums.
+A checksum is a file's size and CRC. A frontier contains the checksums of the files that are new in
+this frontier, so storing the checksums needs no further write. Before frontiers are deleted, all
+checksums that are still needed are joined into one record. If a build was created before Kappa
+stored checksums, its files have no checksums.
 
 A process checks a file once. If a process has checked a large file, other processes do not read the
 file again until the machine restarts: `run/whole.json` contains the file's size, time and CRC. If
 this document is lost, the files are checked again. `kappa scrub` always reads all files.
 
 A CRC of 32 bits detects each flipped bit and all damage within four bytes. It misses one in four
-billion other changes. A person can still construct a file that has a given sum: sums protect
-against accidental damage, not against forgery.
+billion other changes. A person can still construct a file that has a given checksum: checksums
+protect against accidental damage, not against forgery.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class JoinedSums(Struct, frozen=True):
-    """The sums of all files of a build that existed when the sums were joined."""
+    """The checksums of all files of a build, in one record.
+
+    Before frontiers are deleted, the checksums that they contain are joined into such a record.
+    """
 
     sums: Sums
     format: int = 1
@@ -67,7 +70,10 @@ _JOINED = Documents(JoinedSums)
 
 
 def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
-    """Returns the stored records of a build's joined sums. Only the newest record is valid."""
+    """Returns the stored records of the checksums of a build's files (`JoinedSums`).
+
+    Only the newest record is valid.
+    """
     return NumberedRecords(
         store,
         f"{tables_folder(store, build)}/sums",
@@ -77,7 +83,7 @@ def sums_records(store: Store, build: str) -> NumberedRecords[JoinedSums]:
 
 
 def sum_name(path: str | Path) -> str:
-    """Returns the key of a data file in a mapping of sums: `TABLE/FILE`."""
+    """Returns the key of a data file in a mapping of checksums: `TABLE/FILE`."""
     table, name = str(path).rsplit("/", 2)[1:]
     return f"{table}/{name}"
 
@@ -106,7 +112,8 @@ def compute_sums(
 ) -> dict[Path, Sum | None]:
     """Calls `take` for each path, and returns the results by path.
 
-    If the files have four MiB or more in total, several threads make the calls in parallel.
+    `take` computes the checksum of a file. If the files have four MiB or more in total, several
+    threads call `take` in parallel.
     """
     paths = list(paths)
     if sum(_file_size(path) for path in paths) < _ALONE:
@@ -120,10 +127,10 @@ _PUT: dict[str, Sum] = {}
 
 
 def note_put_file(url: str, path: Path) -> None:
-    """Computes the sum of a local file that will be uploaded to `url`, and caches the sum.
+    """Computes the checksum of a local file that will be uploaded to `url`, and caches it.
 
     So `sums_in_bucket` need not download the file. Does nothing if `url` is not in a bucket. Raises
-    OSError if the file cannot be read.
+    OSError if the local file cannot be read.
     """
     if is_bucket(url):
         _PUT[url] = sum_of(path)
@@ -143,11 +150,11 @@ def _sum_in_bucket(url: str) -> Sum:
 
 
 def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
-    """Returns the sums of files that a job in this process has just committed to a bucket.
+    """Returns the checksums of files that a job in this process has just committed to a bucket.
 
-    `root` is the root's URL, and `urls` are the files. If this process has uploaded a file, its sum
-    is already known (`note_put_file`). Files that delta-rs and Spark have uploaded are downloaded,
-    several at the same time. Raises Damaged if a file is missing.
+    `root` is the root's URL, and `urls` are the URLs of the files. The checksum of a file that this
+    process has uploaded is already known (`note_put_file`). Files that delta-rs and Spark have
+    uploaded are downloaded, several at the same time. Raises Damaged if a file is missing.
     """
 
     def found(url: str) -> tuple[str, Sum]:
@@ -164,7 +171,7 @@ def sums_in_bucket(root: str, urls: Iterable[str]) -> Sums:
 
 
 def new_sums(paths: Iterable[Path]) -> Sums:
-    """Returns the sums of files that were just written to the disk.
+    """Returns the checksums of files that were just written to the disk.
 
     Raises Damaged if a file is missing, and KappaError if a file cannot be read.
     """
@@ -180,7 +187,11 @@ def new_sums(paths: Iterable[Path]) -> Sums:
 
 
 class RecordedSums:
-    """A cache of the recorded sums of one build's files. Frontiers are read only as needed."""
+    """A cache of the stored checksums of one build's files.
+
+    The checksums are in the build's frontiers and in a record (`JoinedSums`). These are read only
+    when a checksum is needed that the cache does not contain.
+    """
 
     def __init__(self, store: Store, build: str) -> None:
         """Creates an empty cache for `build`, without reading anything."""
@@ -194,9 +205,9 @@ class RecordedSums:
         self._known: dict[str, Sum] = {}
 
     def of(self, names: Iterable[str]) -> Sums:
-        """Returns the sums of the files with these names.
+        """Returns the checksums of the files with these names (`TABLE/FILE`), by name.
 
-        Files without a recorded sum are left out.
+        Files without a stored checksum are left out.
         """
         wanted = set(names)
         # Frontiers first: a frontier that is deleted meanwhile was joined before. A reader of
@@ -208,22 +219,25 @@ class RecordedSums:
         return {name: self._known[name] for name in wanted if name in self._known}
 
     def all(self) -> Sums:
-        """Reads all recorded sums of the build, and returns them by name."""
+        """Reads all stored checksums of the build's files, and returns them by file name."""
         self._read_frontiers()
         self._read_joined()
         return self._known
 
     def take(self, frontier: Frontier) -> None:
-        """Adds the sums in `frontier` to the cache, so that the frontier need not be read again."""
+        """Adds the checksums in `frontier` to the cache.
+
+        So the cache need not read this frontier later.
+        """
         self._known.update(frontier.sums)
         if frontier.number == self._last_read + 1:
             self._last_read = frontier.number
 
     def join(self, there: Container[str]) -> None:
-        """Stores the sums of all files in `there` as one record, unless the newest record is equal.
+        """Stores the checksums of all files in `there` as one record (`JoinedSums`).
 
-        `there` contains the names of the files that exist. Raises Damaged if the newest record of
-        joined sums is lost.
+        `there` contains the names of the files that exist. If the newest record already contains
+        exactly these checksums, nothing is stored. Raises Damaged if the newest record is lost.
         """
         noted = self._joined.noted_number()
         known = self.all()
@@ -266,10 +280,10 @@ class RecordedSums:
 
 
 def join_sums(store: Store, build: str, recorded: RecordedSums | None = None) -> None:
-    """Stores the sums of all existing files of a build as one record.
+    """Stores the checksums of all existing files of a build as one record.
 
-    After that, frontiers may be deleted. The caller must hold the build's lock. `recorded` contains
-    sums that the caller has already read.
+    After that, frontiers of the build may be deleted, although they contain checksums. The caller
+    must hold the build's lock. `recorded` contains checksums that the caller has already read.
     """
     tables = store.address(f"{tables_folder(store, build)}/tables")
     there = {sum_name(each.address) for each in entries_at(tables) if not each.is_folder}
@@ -289,9 +303,10 @@ def _drop_cached_pages(handle: int) -> None:
 
 
 class RememberedFiles(Struct, frozen=True):
-    """The large files that were checked since the machine started, with size, time and CRC.
+    """The large files that a process has checked since the machine started.
 
-    `boot` identifies the start of the machine. `files` is keyed by the file's name below the root.
+    `boot` identifies the start of the machine. `files` maps the name of each file, relative to the
+    root, to the file's size, modification time and CRC.
     """
 
     boot: str
@@ -299,7 +314,7 @@ class RememberedFiles(Struct, frozen=True):
 
 
 class _Checked(Struct):
-    """The paths below one root that this process has checked, and each build's recorded sums."""
+    """The files below one root that this process has checked, and each build's stored checksums."""
 
     paths: set[str] = field(default_factory=set)
     sums: dict[str, RecordedSums] = field(default_factory=dict)
@@ -310,12 +325,18 @@ _CHECKED: WeakKeyDictionary[Store, _Checked] = WeakKeyDictionary()
 
 
 def are_checked(store: Store, paths: Iterable[str]) -> bool:
-    """Returns True if this process has already checked all files in `paths`."""
+    """Returns True if this process has already checked all files in `paths`.
+
+    A check compares a file with its stored checksum.
+    """
     return _checked_files(store).paths.issuperset(paths)
 
 
 def note_whole(store: Store, paths: Iterable[str]) -> None:
-    """Records that this process has checked the files in `paths`, and found them intact."""
+    """Records that the files in `paths` are intact.
+
+    This process does not compare these files with their checksums again.
+    """
     found = _checked_files(store).paths
     if len(found) > _MOST_CHECKED:
         found.clear()
@@ -330,14 +351,16 @@ def ensure_whole(
     copies: Callable[[str], str] | None = None,
     pinned: Frontier | None = None,
 ) -> None:
-    """Compares files with their recorded sums, except files that this process has already checked.
+    """Compares files of a build with their stored checksums. Raises Damaged if a file differs.
 
-    Raises Damaged, which names the first file whose size or CRC differs from the recorded sum. A
-    file without a recorded sum counts as intact. A missing file is ignored here; reading the file
-    fails later. If the root is in a bucket, only files that were downloaded completely are checked:
-    `copies` returns the local path for a URL. For a bucket without `copies`, nothing is checked. If
-    the caller has already read a frontier, it passes the frontier as `pinned`, so that this
-    function need not read that frontier again.
+    The error names the first file whose size or CRC differs. Files that this process has already
+    checked are skipped. A file without a stored checksum counts as intact. A missing file is
+    ignored here; reading the file fails later.
+
+    If the root is in a bucket, only files that were downloaded completely are checked: `copies`
+    returns the local path for a URL. Without `copies`, no file in a bucket is checked. If the
+    caller has already read a frontier, it passes the frontier as `pinned`, so that this function
+    need not read that frontier again.
     """
     if copies is None and not store.is_on_disk:
         return
@@ -369,10 +392,11 @@ def ensure_archived_whole(
     copies: Callable[[str], str] | None = None,
     hint: str,
 ) -> None:
-    """Compares files of an archive with `sums`, except files that this process has already checked.
+    """Compares files of an archive with `sums`, their checksums. Raises Damaged if a file differs.
 
-    Raises Damaged, with `hint`, for the first file that differs from its sum. If the root is in a
-    bucket and `copies` is None, the files are downloaded for the check.
+    The error is about the first file that differs, and has the hint `hint`. Files that this process
+    has already checked are skipped. If the root is in a bucket, `copies` returns the local path for
+    a URL. Without `copies`, the files are downloaded for the check.
     """
     new = [path for path in paths if not are_checked(store, (path,))]
     found = _first_damaged(store, sums, new, copies)
@@ -384,9 +408,10 @@ def ensure_archived_whole(
 def _first_damaged(
     store: Store, sums: Sums, paths: Sequence[str], copies: Callable[[str], str] | None
 ) -> tuple[str, str] | None:
-    """Returns the first damaged file and a description of the damage, or None.
+    """Returns the path of the first damaged file and a description of the damage, or None.
 
-    If no file is damaged, records all of them as intact.
+    A file is damaged if it differs from its checksum in `sums`. If no file is damaged, this
+    function records that all files are intact.
     """
     recorded = {path: sums[name] for path in paths if (name := sum_name(path)) in sums}
     remembered = _remembered_files(store, recorded) if store.is_on_disk else set()
@@ -406,7 +431,11 @@ def _first_damaged(
 
 
 def describe_damage(recorded: Sum, found: Sum | None) -> str:
-    """Returns a description of a file's damage, for an error message."""
+    """Describes how a file differs from its stored checksum, for an error message.
+
+    `recorded` is the stored checksum, and `found` is the checksum of the present file, or None if
+    the file does not exist.
+    """
     if found is None:
         return "is gone"
     (size, crc), (size_now, crc_now) = recorded, found

@@ -1,12 +1,12 @@
 """Frontiers: the states of a build that readers may see, as numbered records without gaps.
 
-A record can be stored only after the record with the previous number (law 10). A record contains
-offsets, and the Delta version of every table at these offsets. A frontier is published in one
-write, after ALL tables of a slice are committed.
+A record can be stored only after the record with the previous number. A record contains offsets,
+and the Delta version of every table at these offsets. A frontier is published by a single write,
+after ALL tables of a slice are committed.
 
-`epoch` counts the holders of the build's lock. A new holder first publishes the newest frontier
-again under its own epoch. If a write of the previous holder arrives later, the write fails, because
-its number is already used.
+`epoch` counts the processes that have held the build's lock. A process that has just taken the lock
+first publishes the newest frontier again, under its own epoch. If a write of the previous holder
+arrives later, this write fails, because its number is already used.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Frontier(Struct, frozen=True):
     - `versions` maps the names of tables to Delta versions. It includes the rejects table and the
       tables with the recent rows of large tables (`recent_names`).
     - `log_time` is the running maximum of the broker's timestamp per topic and partition, in
-      milliseconds (law 4).
+      milliseconds.
     - `hold` is the number of the journal's hold record that this frontier acknowledges.
-    - `leg` and `slice` identify the slice that was folded last (-1: none yet).
+    - `leg` and `slice` identify the slice that was folded last. Before the first slice, both are
+      -1.
     - `heard_at` is the last time at which the job had read all records of the compacted topics. If
-      the job has not yet read all of them, `heard_at` is the time when the build began to read
-      (law 5).
-    - `sums` contains the sums of the data files that are new in the frontier
+      the job has not yet read all of them, `heard_at` is the time when the build began to read.
+    - `sums` contains the checksums of the data files that are new in the frontier
       (kappa/state/file_sums.py).
     - `failing` maps each maintained view that cannot be computed over the present rows to the
       reason. The tables of these views contain the rows of an earlier frontier, and readers do not
       see these tables.
-    - `witnesses` contains the last records that were read before the offsets. They identify the log
-      (law 2). Frontiers of an older Kappa have none.
-    - `file_lists` maps the name of each table to a sum over the live files of the table's version
+    - `witnesses` contains, for each partition, the last record that was read. These records
+      identify the log. Frontiers of an older Kappa have no witnesses.
+    - `file_lists` maps the name of each table to a checksum of the list of the version's live files
       (kappa/tables/file_list.py), so that a change of the list is noticed. Frontiers of an older
-      Kappa have none.
+      Kappa have no such checksums.
     """
 
     number: int
@@ -75,7 +75,10 @@ class Frontier(Struct, frozen=True):
 
     @property
     def heard_time(self) -> str:
-        """Returns `heard_at`, or `published_at` if an older Kappa has stored the frontier."""
+        """Returns the time at which the job had last read all records of the compacted topics.
+
+        This is `heard_at`, or `published_at` if an older Kappa has stored the frontier.
+        """
         return self.heard_at or self.published_at
 
 
@@ -107,7 +110,7 @@ class Frontiers:
     def news(
         store: Store, build: str, *, clock: Callable[[], float] = time.monotonic
     ) -> MarkerWatch:
-        """Returns a watch that notices when another frontier of a build is published."""
+        """Returns a watcher that notices when another frontier of a build is published."""
         return MarkerWatch(store.news_marker(_news_name(build)), clock=clock)
 
     def newest(self) -> Frontier | None:
@@ -120,10 +123,10 @@ class Frontiers:
         return self._records.get(number)
 
     def publish(self, frontier: Frontier) -> None:
-        """Stores the next frontier.
+        """Stores a frontier as the next one.
 
-        Raises NumberTaken if a frontier with this number exists: another process writes for this
-        build.
+        Raises NumberTaken if a frontier with this number exists, because then another process
+        writes for this build.
         """
         failpoint("frontier.before_put")
         put = self._records.put(frontier.number, frontier)
@@ -135,12 +138,13 @@ class Frontiers:
     def publish_next(
         self, next_of: Callable[[Frontier | None], Frontier | None]
     ) -> Frontier | None:
-        """Publishes and returns the next frontier, for the process that has just taken the lock.
+        """Publishes and returns the next frontier of a build whose lock was just taken.
 
-        `next_of` is called with the newest frontier, and returns the frontier to publish. If
-        `next_of` returns None, nothing is published and None is returned. If a late write of the
-        previous holder has used the number, the newest frontier is read again, and `next_of` is
-        called again. Raises Broken if this happens five times.
+        The caller is the process that has taken the lock. `next_of` is called with the newest
+        frontier, or None if there is none, and returns the frontier to publish. If `next_of`
+        returns None, nothing is published and None is returned. If a late write of the lock's
+        previous holder has used the next number, the newest frontier is read again, and `next_of`
+        is called again. Raises Broken if this happens five times.
         """
         for _ in range(_LATE):
             following = next_of(self.newest())

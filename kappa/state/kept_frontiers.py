@@ -3,9 +3,9 @@
 While a build serves, its job keeps a frontier at regular intervals, and at each switch
 (kappa/engine/write/publisher.py). As long as the record of a kept frontier exists, the frontier's
 files are not deleted. Maintenance first deletes the records of kept frontiers that are too old.
-Then it lists the leases. Then it deletes the files that no record and no lease needs. A reader
-first stores its lease, and then checks that the record of the kept frontier still exists (law 11;
-the order is the same for floors).
+Then maintenance lists the leases, and then deletes the files that no record and no lease needs. A
+reader first stores its lease, and then checks that the record of the kept frontier still exists. So
+no file is deleted while a reader uses it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from kappa.state.store import Store
 class KeptFrontierRecord(Struct, frozen=True):
     """The record of a kept frontier.
 
-    `generations` are the generations that began while readers saw this frontier: readers saw this
-    frontier last in the previous generation, and first in the new one. `stays` is True if one of
-    these generations switched the build's own pipeline; then the frontier is kept as long as the
-    build. `until` is the time when readers began to see a later frontier that is not kept any more,
-    or None if the next frontier is still kept. `before` is the number of the frontier that was kept
-    before this one. If the record of that frontier is lost, `before` shows the loss, so that no
-    earlier frontier is used instead of the lost one.
+    - `generations` are the generations that began while readers saw this frontier: readers saw this
+      frontier last in the previous generation, and first in the new one.
+    - `stays` is True if one of these generations switched the build's own pipeline; then the
+      frontier is kept as long as the build.
+    - `until` is the time when readers began to see the next frontier, if that frontier was kept and
+      is not kept any more. Otherwise `until` is None.
+    - `before` is the number of the frontier that was kept before this one. If the record of that
+      frontier is lost, `before` shows the loss. Then no query uses an earlier frontier instead of
+      the lost one.
     """
 
     frontier: Frontier
@@ -52,8 +54,7 @@ class KeptFrontierRecord(Struct, frozen=True):
     def shown_at(self, when: datetime) -> bool:
         """Returns True if a query as of the time `when` uses this frontier.
 
-        Either readers saw this frontier at that time, or they saw a later frontier that was not
-        kept.
+        The query uses the last kept frontier that was published at that time or before.
         """
         return self.since <= when and (self.until is None or when < parse_moment(self.until))
 
@@ -67,7 +68,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def put_kept_frontier(store: Store, kept: KeptFrontierRecord) -> None:
-    """Stores the record of a kept frontier. It replaces an earlier record of the same frontier."""
+    """Stores the record of a kept frontier. An existing record of the same frontier is replaced."""
     failpoint("kept.before_put")
     build, number = kept.frontier.build, kept.frontier.number
     _KEPT.put(store, kept_name(build, number), kept)
@@ -83,11 +84,11 @@ def read_kept_frontier(store: Store, build: str, number: int) -> KeptFrontierRec
 
 
 def kept_frontiers_of(store: Store, build: str) -> tuple[KeptFrontierRecord, ...]:
-    """Returns all kept frontiers of a served build, oldest first.
+    """Returns the records of all kept frontiers of a served build, oldest first.
 
-    If the record of the next kept frontier is lost, a frontier's `until` is set to the time when
-    the frontier was published. So queries as of a later time do not use this frontier instead of
-    the lost one.
+    If the record of the next kept frontier is lost, `until` in the returned record of a frontier is
+    the time when that frontier was published. So queries as of a later time do not use this
+    frontier instead of the lost one.
     """
     found, lost = _find_kept(store, folded_by(store, build))
     return tuple(
@@ -102,10 +103,11 @@ def lost_kept_numbers(store: Store, build: str) -> tuple[int, ...]:
 
 
 def _find_kept(store: Store, build: str) -> tuple[list[KeptFrontierRecord], dict[int, int]]:
-    """Returns the kept frontiers whose records exist, and the numbers of the lost frontiers.
+    """Returns the records of the kept frontiers, oldest first, and the numbers of lost frontiers.
 
     A lost frontier is a kept frontier whose record is lost. The second value maps the number of the
-    kept frontier before a lost one (0 if there is none) to the number of the lost frontier.
+    kept frontier that precedes a lost frontier (0 if there is none) to the number of the lost
+    frontier.
     """
     noted = noted_last(store, kept_folder(build))
     found = _read_kept(store, build, kept_numbers(store, build))
@@ -123,10 +125,11 @@ def _read_kept(store: Store, build: str, numbers: Iterable[int]) -> list[KeptFro
 
 
 def _lost_behind(found: Sequence[KeptFrontierRecord], noted: int) -> dict[int, int]:
-    """Maps the number of a kept frontier to the number of the lost record that followed it. Pure.
+    """Finds the kept frontiers whose records are lost. Pure.
 
-    The key is 0 if no kept frontier exists before the lost record. `noted` is the number of the
-    frontier that was kept last.
+    `found` contains the existing records, oldest first, and `noted` is the number of the frontier
+    that was kept last. The result maps the number of the kept frontier that precedes a lost
+    frontier (0 if there is none) to the number of the lost frontier.
     """
     lost = {
         one.frontier.number: following.before
@@ -147,9 +150,10 @@ def kept_numbers(store: Store, build: str) -> tuple[int, ...]:
 def with_newest(
     kept: Sequence[KeptFrontierRecord], newest: Frontier | None
 ) -> list[KeptFrontierRecord]:
-    """Returns all frontiers of a build that queries can use, oldest first.
+    """Returns the records of all frontiers of a build that queries can use, oldest first.
 
-    These are the frontiers in `kept`, and `newest`, the frontier that readers see now.
+    `kept` contains the records of the kept frontiers, oldest first. `newest` is the frontier that
+    readers see now, or None.
     """
     return (
         [*kept]
@@ -159,7 +163,10 @@ def with_newest(
 
 
 def shown_frontiers(store: Store, build: str) -> tuple[Frontier, ...]:
-    """Returns the frontiers of a build at which a branch can begin, oldest first."""
+    """Returns the frontiers of a build at which a branch can begin, oldest first.
+
+    These are the kept frontiers, and the frontier that readers see now.
+    """
     # The newest is read first: a frontier published in between is kept, if at all, before the next.
     newest = Frontiers(store, build).newest()
     return tuple(each.frontier for each in with_newest(kept_frontiers_of(store, build), newest))
@@ -170,11 +177,12 @@ def past_frontiers(
 ) -> tuple[tuple[KeptFrontierRecord, ...], tuple[KeptFrontierRecord, ...]]:
     """Returns the kept frontiers that may be deleted, and the records that must be changed. Pure.
 
-    `kept` is ordered from old to new, and `now` is in seconds since 1970. Queries as of a time use
-    the last frontier that was published before that time. So a frontier may be deleted if the next
-    frontier was published more than `keep_seconds` ago, unless its `stays` is True. If the frontier
-    after a remaining frontier is deleted, the record of the remaining frontier must be changed: its
-    `until` becomes the time when the deleted frontier was published.
+    `kept` contains the records of kept frontiers, oldest first. `now` is in seconds since 1970. A
+    query as of a past time uses the last frontier that was published before that time. So a
+    frontier may be deleted if the next frontier was published more than `keep_seconds` ago, unless
+    its `stays` is True. If the frontier after a remaining frontier is deleted, the record of the
+    remaining frontier must be changed: its `until` becomes the time when the deleted frontier was
+    published.
     """
     horizon = datetime.fromtimestamp(now, UTC) - timedelta(seconds=keep_seconds)
     every = list(kept)
@@ -196,7 +204,10 @@ def past_frontiers(
 def ensure_past_gone(
     store: Store, build: str, now: float, keep_seconds: float
 ) -> tuple[KeptFrontierRecord, ...]:
-    """Deletes the kept frontiers that `past_frontiers` selects, and returns all others."""
+    """Deletes the kept frontiers that are too old, and returns the records of all others.
+
+    `past_frontiers` decides which frontiers are too old. `now` is in seconds since 1970.
+    """
     going, dated = past_frontiers(kept := kept_frontiers_of(store, build), now, keep_seconds)
     for each in dated:
         put_kept_frontier(store, each)

@@ -1,10 +1,10 @@
-"""Leases, by which readers pin versions, and floors, which limit garbage collection (law 11).
+"""Leases, by which readers pin versions, and floors, which limit garbage collection.
 
-The floor of a build is a frontier. Collection may delete files that only older frontiers need. Each
-side writes first and reads second: a reader stores a lease, and then reads the floors; collection
-stores a floor, and then lists the leases. So in any order of these steps, at least one side notices
-the other. A reader that has pinned a frontier below the floor gives up its pin. Collection respects
-all other leases.
+The floor of a build is a frontier. Garbage collection may delete files that only older frontiers
+need. Readers and garbage collection both write first and read second: a reader stores a lease, and
+then reads the floors; garbage collection stores a floor, and then lists the leases. So in any order
+of these steps, at least one of the two notices the other. A reader that has pinned a frontier below
+the floor gives up its lease. Garbage collection deletes no file that any other lease needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEASES = "leases"
 
 
 class Pin(Struct, frozen=True):
-    """The pinned state of a build: the number of a frontier, and the frontier's table versions."""
+    """The state of a build that a lease pins: a frontier's number and its table versions."""
 
     frontier: int
     versions: Mapping[str, int]
@@ -38,9 +38,9 @@ class Pin(Struct, frozen=True):
 class Lease(Struct, frozen=True):
     """A reader's lease, which pins states of builds (`pins`) until `expires_at`.
 
-    `expires_at` is in seconds since 1970; renewing the lease increases it. `frontier` is stored for
-    readers that return later (serving/outlets/changes/table_snapshot.py), because maintenance
-    deletes the records of old frontiers.
+    `expires_at` is in seconds since 1970; renewing the lease increases it. `pins` maps each build
+    to its pinned state. `frontier` is the pinned frontier itself, which a reader that returns later
+    needs, because maintenance deletes the records of old frontiers.
     """
 
     pid: int
@@ -84,7 +84,7 @@ def ensure_renewed(store: Store, lease_id: str, *, now: float, seconds: float) -
     """Renews a lease if a third of its time has passed. Returns False if the lease has ended.
 
     `now` is in seconds since 1970. A renewed lease ends `seconds` after `now`. A lease that has
-    ended is not renewed, since the files of its versions may already be deleted.
+    ended is not renewed, since the files of the pinned versions may already be deleted.
     """
     lease = read_lease(store, lease_id)
     if lease is None or now >= lease.expires_at:
@@ -108,10 +108,10 @@ def is_put(store: Store, lease_id: str) -> bool:
 
 
 def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
-    """Returns the leases that collection must respect at `now`, in seconds since 1970.
+    """Returns the leases that garbage collection must respect at `now`, in seconds since 1970.
 
-    Deletes the leases that have ended. A reader with such a lease notices the end before it returns
-    an answer, and starts again.
+    Deletes the leases that have ended. A reader whose lease has ended notices this before it
+    returns an answer, and starts again.
     """
     live, ended = sorted_leases(store, now)
     for lease in ended:
@@ -120,7 +120,10 @@ def live_leases(store: Store, now: float) -> tuple[Lease, ...]:
 
 
 def sorted_leases(store: Store, now: float) -> tuple[tuple[Lease, ...], tuple[Lease, ...]]:
-    """Returns the leases that collection must respect at `now`, and the leases that have ended."""
+    """Returns the leases that garbage collection must respect, and the leases that have ended.
+
+    `now` is in seconds since 1970.
+    """
     ids = (name.rsplit("/", 1)[-1].removesuffix(".json") for name in store.names(LEASES))
     found = ask_side_by_side(store.url, lambda each: read_lease(store, each), ids)
     there = [lease for lease in found if lease is not None]
@@ -136,18 +139,19 @@ def lease_name(lease_id: str) -> str:
 def read_floor(store: Store, build: str) -> int:
     """Returns the number of the frontier that is a build's floor.
 
-    Returns 0 if the build has no floor yet. Collection keeps the versions of the floor and of later
-    frontiers even without a lease.
+    Returns 0 if the build has no floor yet. Garbage collection keeps the table versions of the
+    floor and of later frontiers even without a lease.
     """
     last = floor_records(store, folded_by(store, build)).last()
     return 0 if last is None else last[1].frontier
 
 
 def put_floor(store: Store, build: str, frontier: int) -> None:
-    """Raises the floor of a build to `frontier`. Call this function before listing the leases.
+    """Raises the floor of a build to the frontier number `frontier`.
 
-    If the present floor is as high or higher, it does not change. Raises NumberTaken if another
-    process stored a floor at the same time, since a build has one writer.
+    Garbage collection calls this function before it lists the leases. If the present floor is as
+    high or higher, it does not change. Raises NumberTaken if another process stored a floor at the
+    same time, since a build has one writer.
     """
     floors = floor_records(store, build)
     last = floors.last()

@@ -1,15 +1,15 @@
-"""The lock that makes a process the only writer of a build (I8): a file lock of the kernel.
+"""The lock that makes a process the only writer of a build: a file lock of the kernel.
 
 The Python process of a job has the lock. The job's JVM does not have the lock, and may continue to
-commit for a while after the Python process has died. So the lock's file also names the holder's
-session. The next holder first kills the remaining processes of that session, and waits until they
-are gone.
+commit for a while after the Python process has died. So the lock's file also names the session of
+the process that has the lock, its holder. The next holder first kills the remaining processes of
+that session, and waits until they are gone.
 
 A root may be copied while its processes run, and the lock's file is copied too. So the file
 contains the id of the root, and the file's own device and inode. If this device and inode are those
 of another file, the processes of the named holder belong to another root, and are not killed. A
-process that does not provably belong to this root is not killed either: a process without the mark
-with the root's id, or a process of a session that began at another time.
+process that does not provably belong to this root is not killed either: a process that was not
+marked with the root's id, or a process of a session that began at another time.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _FLOCK = "hhqqi0q"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The present or last holder of a lock. `started` is in clock ticks since boot.
+    """The process that has a lock, or the process that had it last, as the lock's file names it.
 
-    `root` is the id of the holder's root, or "" if the root has none. `device` and `inode` are
+    `started` is the start of the process in clock ticks since `boot`, the start of the machine.
+    `root` is the id of the process's root, or "" if the root has none. `device` and `inode` are
     those of the lock's file, or 0 if an earlier Kappa wrote the file.
     """
 
@@ -73,7 +74,8 @@ class Lock:
         """Prepares a lock, without taking it.
 
         `what` is the name of the locked thing in errors: `build flights-3f9a2c`. `root` is the id
-        of the root. When this process takes the lock, it marks its children with this id.
+        of the root. When this process takes the lock, the processes that it starts later are marked
+        with this id.
         """
         self._path = path
         self._what = what
@@ -83,10 +85,11 @@ class Lock:
     def acquire(self) -> Holder | None:
         """Takes the lock, ends the last holder's remaining processes, and returns the last holder.
 
-        The remaining processes are those in the last holder's session. Returns None if the lock's
-        file names no earlier holder. Raises Conflict, with the holder's pid, if a living process
-        has the lock. Raises KappaError if the operating system refuses the lock, and Broken if a
-        process of the last holder cannot be killed.
+        The last holder is the process that had the lock before, and its remaining processes are
+        those in its session. Returns None if the lock's file names no earlier holder. Raises
+        Conflict, with the holder's pid, if a living process has the lock. Raises KappaError if the
+        operating system refuses the lock, and Broken if a process of the last holder cannot be
+        killed.
         """
         try:
             return self._acquire_file()
@@ -216,7 +219,7 @@ def is_held(path: Path) -> bool:
 
 
 def current_holder(path: Path) -> Holder | None:
-    """Returns the present holder of the lock on `path`, or None if nobody holds it."""
+    """Returns the process that has the lock on `path`, or None if no process has the lock."""
     if not is_held(path):
         return None
     found = last_holder(path)
@@ -226,9 +229,9 @@ def current_holder(path: Path) -> Holder | None:
 def holding_process(path: Path) -> ProcessId | None:
     """Returns the process that has the lock on `path`, so that the caller can end it.
 
-    Returns None if no process has the lock, or if the file may name another process than the
-    holder. That is possible if the root is a copy and the holder has not yet written the file, or
-    if the holder is in another container.
+    Returns None if no process has the lock. Also returns None if the lock's file may name another
+    process than the holder: the root is a copy and the holder has not yet written the file, or the
+    holder is in another container.
     """
     if not is_held(path):
         return None
@@ -239,11 +242,11 @@ def holding_process(path: Path) -> ProcessId | None:
 
 
 def last_holder(path: Path) -> tuple[Holder, bool] | None:
-    """Returns the holder that the lock's file names, and True if the holder has locked this file.
+    """Returns the process that the lock's file names, and True if that process locked this file.
 
-    The holder is the present or the last holder of the lock on `path`. The second value is False if
-    the file is a copy of the file that the holder has locked. Returns None if the file does not
-    exist, or names no holder.
+    The process has the lock on `path`, or had it last. The second value is False if the file at
+    `path` is a copy of the file that the process locked. Returns None if the file does not exist,
+    or names no process.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

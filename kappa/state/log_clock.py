@@ -1,9 +1,10 @@
 """The log's clock of a build: the log time that all partitions of the build have reached. Pure.
 
 The clock determines which rows have expired (kappa/declare/table.py). It is computed only from the
-log times in a mark or a frontier. The clock is the lowest log time of all partitions, and log times
-only rise. So a later record has a log time of at least the clock, and does not contribute to a row
-that has already expired. This is true for every way in which the log is cut into slices.
+log times in a frontier, or in the mark of a commit. The clock is the lowest log time of all
+partitions, and log times only rise. So a later record has a log time of at least the clock, and
+does not contribute to a row that has already expired. This is true for every way in which the log
+is cut into slices.
 
 A partition without any record has no log time, and its first record may have any log time. While
 such a partition exists, there is no clock: otherwise that first record could contribute to an
@@ -23,8 +24,9 @@ LogTimes = Mapping[str, Mapping[int, int]]
 def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
     """Returns the lowest log time over all partitions of the retained topics, in milliseconds.
 
-    Returns None if a partition has no record yet. Compacted topics do not count, because compaction
-    removes records that would determine the clock.
+    `log_time` contains the log time of each partition. Returns None if a partition has no record
+    yet. Compacted topics do not count, because compaction removes records that would determine the
+    clock.
     """
     return _least_log_time(
         (each for each in birth.topics if each.kind == TopicKind.RETAINED), log_time
@@ -34,7 +36,8 @@ def log_clock(birth: Birth, log_time: LogTimes) -> int | None:
 def topic_clock(birth: Birth, topic: str, log_time: LogTimes) -> int | None:
     """Returns the lowest log time over the partitions of a topic, in milliseconds.
 
-    Returns None if a partition has no record yet.
+    `log_time` contains the log time of each partition. Returns None if a partition has no record
+    yet.
     """
     return _least_log_time((each for each in birth.topics if each.name == topic), log_time)
 

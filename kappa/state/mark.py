@@ -1,8 +1,8 @@
 """The mark in every commit of a build's table: the offsets up to which the table has folded.
 
 A mark also counts the outcomes of the folded records. A mark is stored only as the `userMetadata`
-of the Delta commit (law 3: every commit repeats the mark). A job computes its frontiers from the
-marks of its tables. This module does no I/O.
+of the Delta commit; every commit repeats the mark, including the commits of maintenance. A job
+computes its frontiers from the marks of its tables. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kappa.state.witness import Witnesses
 
 
 class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """The slice that a table has folded last, and the outcomes of all records folded so far.
+    """The mark of a table's commit: the slice that the table has folded last, and totals.
 
     `start` and `end` are the offsets of the slice. The mark of a new table contains the build's
     origin as both, and -1 as `leg` and `slice`. `log_time` is the running maximum of the broker's
-    timestamp, in milliseconds. `tally` counts the outcomes of the offsets since the origin.
-    `witnesses` contains the last records that were read. `log_time`, `tally` and `witnesses` are
-    per topic and partition, and include this slice.
+    timestamp, in milliseconds. `tally` counts the offsets since the origin by outcome. `witnesses`
+    contains the last records that were read. `log_time`, `tally` and `witnesses` are per topic and
+    partition, and include this slice.
     """
 
     build: str
@@ -42,16 +42,16 @@ class Mark(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the mark as JSON text, as it is stored in the metadata of the commit."""
+        """Returns the mark as JSON text, in the form in which a commit stores it as metadata."""
         return msgspec.json.encode(self, enc_hook=plain_value).decode()
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Returns a sort key for a build's marks: leg, slice, and number of folded offsets."""
+        """Returns a sort key for the marks of a build: leg, slice, and number of folded offsets."""
         return self.leg, self.slice, self.end.distance(Offsets())
 
     def of_table(self, table: str) -> Mark:
-        """Returns a copy of this mark for the table `table`, with the same slice."""
+        """Returns a copy of this mark for a commit of the table `table`, with the same slice."""
         return msgspec.structs.replace(self, table=table)
 
 
@@ -59,12 +59,12 @@ _MARKS = msgspec.json.Decoder(Mark, dec_hook=value_of_plain)
 
 
 def origin_mark(build: str, at: Offsets) -> Mark:
-    """Returns the mark of a new table without folded records, at the offsets `at`."""
+    """Returns the mark of a new table that has not folded any records, at the offsets `at`."""
     return Mark(build=build, table="", leg=-1, slice=-1, start=at, end=at)
 
 
 def parse_mark(text: Any, *, where: str) -> Mark:
-    """Parses a mark from JSON. Raises Damaged if `text` is not a mark.
+    """Parses the mark of a table's commit from JSON. Raises Damaged if `text` is not a mark.
 
     `where` names the commit in the error.
     """

@@ -2,8 +2,8 @@
 
 A shell requests the names each time the TAB key is pressed. Importing the modules that open a root
 would take too long for that. So this module reads the root's files with the standard library only.
-It does not check seals: a wrong name only completes a word, and the command then refuses the word.
-For a root in a bucket, no names are found.
+It does not check whether files are damaged: a wrong name only completes a word, and the command
+then refuses the word. For a root in a bucket, no names are found.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _RECORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class RootNames:
-    """The names in a root.
+    """The names in a root, and the certificates from which names are read.
 
-    `serving` maps pipelines to their serving builds, and `births` contains these builds' birth
-    certificates. `rollouts` contains (id, pipeline) pairs, the newest first.
+    `serving` maps pipelines to their serving builds, and `births` contains the birth certificates
+    of these builds as JSON objects. `rollouts` contains (id, pipeline) pairs, the newest first.
+    `builds` contains the ids of all builds.
     """
 
     serving: dict[str, str] = field(default_factory=dict)
@@ -33,13 +34,13 @@ class RootNames:
     births: tuple[dict[str, Any], ...] = ()
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        """Yields (name, pipeline) for each served table and view."""
+        """Yields (name, pipeline) for each table and view that is served."""
         for birth in self.births:
             for name in (*(each["name"] for each in birth["tables"]), *birth["views"]):
                 yield name, birth["pipeline"]
 
     def topics(self) -> Iterator[str]:
-        """Yields the names of the topics that serving builds read or that their sinks write."""
+        """Yields the names of the topics that serving builds read or to which their sinks write."""
         for birth in self.births:
             yield from (each["name"] for each in birth["topics"])
             yield from (each["topic"] for each in birth.get("sinks", ()))

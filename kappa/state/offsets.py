@@ -102,7 +102,7 @@ class Offsets:
         )
 
     def equals(self, other: Offsets) -> bool:
-        """Returns True if both vectors are equal in every partition.
+        """Returns True if both vectors have the same offset in every partition.
 
         A missing partition has the offset 0, so a new empty partition makes no difference.
         """
@@ -143,9 +143,10 @@ class Offsets:
 
 
 def lost_ranges(start: Offsets, beginning: Offsets) -> tuple[str, ...]:
-    """Describes the offsets after `start` that are missing in a log that begins at `beginning`.
+    """Describes the offsets, from `start` on, that a log no longer contains.
 
-    Returns one text per partition with missing offsets. Pure.
+    `beginning` contains the first offset of each partition in the log. Returns one text for each
+    partition with missing offsets. Pure.
     """
     found = (
         (topic, partition, start.at(topic, partition), first)

@@ -25,7 +25,10 @@ _TICK_NS = 50_000_000
 
 
 class ReadMemory:
-    """A cache of the records below a root. Several threads may share a cache."""
+    """A cache of the records that this process has read below a root, for displays.
+
+    Several threads may share a cache.
+    """
 
     def __init__(self, store: Store) -> None:
         """Creates an empty cache for the records below the root of `store`."""
@@ -39,12 +42,11 @@ class ReadMemory:
         return self.recalled(birth_name(build), "birth", lambda: read_birth(self._store, build))
 
     def beside_build(self, build: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns the result of `read`, from the cache if possible.
+        """Returns the result of `read`, from the cache if the build's folder has not changed.
 
         `read` is a function that reads documents in the folder of the build. `what` is the key of
-        the result in the cache. The cache notices a changed document by the folder's modification
-        time: a document is written under a temporary name and then renamed, so each write changes
-        the folder.
+        the result in the cache. A document is written under a temporary name and then renamed. So
+        each write changes the folder's modification time, and the cache notices a changed document.
         """
         return self.recalled(folder_of_build(build), what, read)
 
@@ -64,11 +66,11 @@ class ReadMemory:
             }
 
     def recalled(self, name: str, what: str, read: Callable[[], _Record]) -> _Record:
-        """Returns the result of `read`, from the cache if possible.
+        """Returns the result of `read`, from the cache if `name` has not changed since.
 
-        `read` is a function that reads the file or folder `name` of a build. It is called if `name`
-        has changed since the result was cached, or if the root is in a bucket. `name` is relative
-        to the root. `what` distinguishes several results for one name.
+        `name` is the name of a file or folder, relative to the root, and `read` is a function that
+        reads it. `what` distinguishes several results for one name. `read` is called if `name` has
+        changed since the result was cached, or if the root is in a bucket.
         """
         if not self._store.is_on_disk:
             return read()

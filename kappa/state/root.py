@@ -73,11 +73,11 @@ class RootPlace(Struct, frozen=True):
 
 
 class Root(Struct, frozen=True):
-    """The identity of a root.
+    """The identity of a root: its id, and the place where it is.
 
     If the root is an adopted copy, `adopted_from` is the id of the root from which it was copied;
     otherwise it is "". If `sends` is True, the root runs sinks and alerts, pulls events from
-    sources, and sends the records that wait in its spool.
+    sources, and sends the events that wait in the collector's spool.
     """
 
     id: str
@@ -89,15 +89,18 @@ class Root(Struct, frozen=True):
 
     @property
     def writer(self) -> str:
-        """The writer's name that the sinks of this root use in their topics.
+        """The name under which the sinks of this root write to their topics.
 
-        For an adopted copy, this is the root's id. For any other root, the name is "".
+        For an adopted copy, this is the root's id. For any other root, it is "".
         """
         return self.id if self.adopted_from else ""
 
 
 class RootRelation(StrEnum):
-    """The relation of a folder or prefix to the root that its `root.json` identifies."""
+    """The relation between a folder or bucket prefix and the root that its `root.json` identifies.
+
+    SAME is that root itself, MOVED is that root in a new place, and COPY is a copy of that root.
+    """
 
     SAME = "same"
     MOVED = "moved"
@@ -113,10 +116,10 @@ def root_relation(
 ) -> RootRelation:
     """Returns the relation of the root at `here` to the root that its `root.json` identifies.
 
-    `named` is the place in the file. `is_there` is True if another folder, at the path in `named`,
-    contains a root with the same id. `runs` is True if a process of that root holds the
-    supervisor's lock in another folder. `runs_here` is True if a process holds the supervisor's
-    lock in this folder. Pure.
+    `named` is the place that `root.json` contains. `is_there` is True if another folder, at the
+    path in `named`, contains a root with the same id. `runs` is True if a process of that root
+    holds the supervisor's lock in another folder. `runs_here` is True if a process holds the
+    supervisor's lock in this folder. Pure.
     """
     if not (named.inode and here.inode):
         # At least one is in a bucket.
@@ -140,9 +143,9 @@ def root_relation(
 def read_root(store: Store) -> Root | None:
     """Returns the identity of a root, or None if the root has none yet.
 
-    A root has no identity if only an earlier Kappa has run on it, or no Kappa at all. Raises
-    Damaged if `root.json` has changed since it was written, or if it is missing although
-    `root_copy.json` exists.
+    The first Kappa that runs on a root gives the root an identity; only old releases of Kappa did
+    not. Raises Damaged if `root.json` has changed since it was written, or if it is missing
+    although `root_copy.json` exists.
     """
     content = store.get(NAME)
     is_lost = False
@@ -170,7 +173,7 @@ def has_root_copy(store: Store) -> bool:
 def why_silent(store: Store) -> str:
     """Returns the reason why a root sends no messages and no records, or "" if it sends them.
 
-    An adopted root sends nothing until a person allows it.
+    A root that was copied and then adopted sends nothing until a person allows it.
     """
     root = read_root(store)
     if root is None or root.sends:
@@ -181,7 +184,7 @@ def why_silent(store: Store) -> str:
 def own_root(store: Store) -> Root | None:
     """Returns the identity of a root, or None if the root has none. Raises Copied for a copy.
 
-    The returned identity contains the root's present place.
+    The place in the returned identity is the root's present place.
     """
     known = _KNOWN.get(store)
     if known is not None:
@@ -214,7 +217,7 @@ def ensure_no_copy(store: Store) -> None:
 
 
 def ensure_root(store: Store) -> Root:
-    """Returns the identity of a root, after storing a missing identity or a changed place.
+    """Returns the identity of a root, and stores it if it is missing or its place has changed.
 
     Raises Copied if the root is a copy.
     """
@@ -247,7 +250,7 @@ def put_root(store: Store, root: Root) -> None:
 def ensure_is_copy(store: Store, *, sends: bool) -> bool:
     """Returns True if a root is a copy, and False if it is an adopted root that may start sending.
 
-    The result is False only if `sends` is True and the adopted root does not send yet. Raises
+    False is returned only if `sends` is True and the adopted root does not send yet. Raises
     UsageError for any other root.
     """
     root = read_root(store)
@@ -268,10 +271,10 @@ def ensure_is_copy(store: Store, *, sends: bool) -> bool:
 
 
 def adopt_root(store: Store, *, sends: bool) -> Root:
-    """Assigns a new id to a copy, or allows an adopted root to send. Returns the new identity.
+    """Assigns a new id to a copied root, or allows a root that was adopted before to send.
 
-    The caller must hold the supervisor's lock and the claim. Raises UsageError as `ensure_is_copy`
-    does.
+    Returns the root's new identity. The caller must hold the supervisor's lock and the claim.
+    Raises UsageError if the root is of neither kind.
     """
     is_copy, root = ensure_is_copy(store, sends=sends), read_root(store)
     assert root is not None, "it was just read"
@@ -303,7 +306,7 @@ def place_of(store: Store) -> RootPlace:
 
 
 def lock_of(store: Store, name: str, *, what: str) -> Lock:
-    """Returns a lock of a root, without taking it. Raises Copied if the root is a copy.
+    """Returns a lock of a root, without taking the lock. Raises Copied if the root is a copy.
 
     `name` is the name of the lock's file in `store.local`. `what` is the name of the locked thing
     in errors.

@@ -1,6 +1,6 @@
 """Slices: half-open ranges `[start, end)` of offsets, and ways to cut a long range into slices.
 
-The slices of a proof are stored as cuts, in the folder in which the proof folds.
+The ends of the slices of a proof are stored in the folder in which the proof folds.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Slice:
 def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
     """Cuts `[start, end)` into `pieces` slices of equal size, and returns the ends of the slices.
 
-    Each partition is cut into equal parts. If there are more slices than offsets, some slices are
-    empty.
+    Each partition is cut into `pieces` equal parts. If there are more slices than offsets, some
+    slices are empty.
     """
     return tuple(_part_way(start, end, number + 1, pieces) for number in range(pieces))
 
@@ -49,9 +49,9 @@ def even_ends(start: Offsets, end: Offsets, pieces: int) -> tuple[Offsets, ...]:
 def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> tuple[Offsets, ...]:
     """Moves each end of a slice to the nearest offset in `bounds`, by at most half a slice. Pure.
 
-    An end does not move if no offset in `bounds` is that near. `bounds` contains offsets, per topic
-    and partition. The last end does not change. In each partition, the ends remain in ascending
-    order.
+    `start` is the beginning of the first slice, and `ends` are the ends of all slices. `bounds`
+    contains offsets, per topic and partition. In a partition without a bound that near, the end
+    does not move. The last end never moves. In each partition, the ends remain in ascending order.
     """
     moved = [
         Offsets.of_partitions(
@@ -70,7 +70,10 @@ def snapped_ends(start: Offsets, ends: Sequence[Offsets], bounds: BoundsOf) -> t
 
 
 def _nearest_bound(bounds: Sequence[int], to: int, reach: int) -> int:
-    """Returns the bound nearest to the offset `to`, or `to` if no bound is within `reach`."""
+    """Returns the offset in `bounds` that is nearest to the offset `to`.
+
+    Returns `to` itself if no offset in `bounds` is at most `reach` away.
+    """
     found = min(bounds, key=lambda bound: abs(bound - to), default=to)
     return found if abs(found - to) <= reach else to
 
@@ -80,9 +83,10 @@ def random_ends(
 ) -> tuple[Offsets, ...]:
     """Cuts `[start, end)` at random into slices, and returns the ends of the slices.
 
-    The partitions are cut independently of each other. There are at most `most` slices, and one
-    additional empty slice. If `small` is given, additional slices of at most `small` offsets per
-    partition are inserted: before the first slice, and before about every second slice.
+    `draw` is the source of random numbers. The partitions are cut independently of each other.
+    There are at most `most` slices, and one additional empty slice. If `small` is given, additional
+    slices of at most `small` offsets per partition are inserted: before the first slice, and before
+    about every second slice.
     """
     slices = draw.randint(2, most)
     ways = {
@@ -119,10 +123,10 @@ def random_ends(
 
 
 def cut_slices(leg: int, start: Offsets, end: Offsets, *, at_most: int) -> Iterator[Slice]:
-    """Cuts `[start, end)` into contiguous slices of about `at_most` offsets or fewer.
+    """Yields contiguous slices of `[start, end)`, each of about `at_most` offsets or fewer.
 
     Each slice contains the same share of each partition's offsets, so all partitions end with the
-    last slice. Yields nothing if the range is empty.
+    last slice. `leg` is the leg of the slices. Yields nothing if the range is empty.
     """
     before = start
     for number, after in enumerate(even_ends(start, end, -(-end.distance(start) // at_most))):
@@ -141,7 +145,7 @@ def _part_way(start: Offsets, end: Offsets, part: int, parts: int) -> Offsets:
 
 
 class Cuts(Struct, frozen=True):
-    """The ends of the slices of a proof. The first slice begins at the build's origin.
+    """The slices of a proof: `ends` are their ends, and the first begins at the build's origin.
 
     Slices of at most `driver_rows` offsets are read without a Spark job.
     """
@@ -155,12 +159,12 @@ _CUTS = Documents(Cuts)
 
 
 def put_cuts(folder: Store, cuts: Cuts) -> None:
-    """Stores the cuts of a proof."""
+    """Stores the ends of a proof's slices in the folder in which the proof folds."""
     _CUTS.put(folder, _CUTS_NAME, cuts)
 
 
 def read_cuts(folder: Store) -> Cuts:
-    """Returns the cuts of a proof. Raises Damaged if the folder contains none."""
+    """Returns the stored ends of a proof's slices. Raises Damaged if the folder contains none."""
     where = str(folder.path(_CUTS_NAME))
     found = _CUTS.get(folder, _CUTS_NAME, where)
     if found is None:

@@ -93,9 +93,11 @@ class Store:
         return self.folder / name
 
     def news_marker(self, of: str) -> Path | None:
-        """Returns the path of the marker of the kind `of`, or None if the root is on a disk.
+        """Returns the path of the marker file of the kind `of`, or None if the root is on a disk.
 
-        For a root on a disk there are no markers, and watchers read the root itself.
+        A process that writes such an object to a bucket also changes this file, so that other
+        processes on this host notice. For a root on a disk there are no markers, and watchers read
+        the root itself.
         """
         return None if self._local is None else self._local.path(f"run/news/{of}")
 
@@ -111,8 +113,8 @@ class Store:
         """Writes an object. Returns False, and changes nothing, if the object already exists.
 
         In both cases, the object survives a power loss after the function returns. In a bucket,
-        True is also returned if an existing object has equal bytes, since the answer to this call's
-        first attempt may have been lost: see `Bucket.put`.
+        True is also returned if an existing object has equal bytes: the first attempt of this call
+        may have written that object, and the server's answer may have been lost (see `Bucket.put`).
         """
         return self._objects.put(name, content, new=True, synced=True)
 
@@ -151,28 +153,33 @@ class Store:
             self._objects.delete(names)
 
     def put_json(self, name: str, document: Mapping[str, Any], *, synced: bool = True) -> None:
-        """Writes a document with a seal. An existing document of that name is replaced.
+        """Writes a JSON document with a seal, a hash by which a change of the bytes is noticed.
 
-        A document that is not `synced` may be lost, empty or incomplete after a power loss.
+        An existing document of that name is replaced. A document that is not `synced` may be lost,
+        empty or incomplete after a power loss.
         """
         self.put(name, sealed(document)[0], synced=synced)
 
     def put_new_json(self, name: str, document: Mapping[str, Any]) -> bool:
-        """Writes a document with a seal, unless the document exists. Returns False if it exists."""
+        """Writes a JSON document with a seal. Returns False if the document already exists.
+
+        The seal is a hash by which a change of the bytes is noticed. An existing document is not
+        changed.
+        """
         return self.put_new(name, sealed(document)[0])
 
     def get_json(self, name: str) -> Any:
-        """Returns a document without its seal, or None if the document does not exist.
+        """Returns a JSON document without its seal (its hash), or None if no document exists.
 
         Raises Damaged if the object is not JSON, or has changed since it was written.
         """
         return self.get_sealed(name)[0]
 
     def get_sealed(self, name: str) -> tuple[Any, str]:
-        """Returns a document without its seal, and the seal. A missing seal is returned as "".
+        """Returns a JSON document without its seal, and the seal, which is a hash of the document.
 
-        If the document does not exist, returns None and "". Raises Damaged if the object is not
-        JSON, or has changed since it was written.
+        If the document has no seal, the second value is "". If the document does not exist, returns
+        None and "". Raises Damaged if the object is not JSON, or has changed since it was written.
         """
         content = self.get(name)
         if content is None:
@@ -186,7 +193,7 @@ class Store:
             raise Damaged(why, hint=_MEND) from error
 
     def set_aside(self, name: str) -> str | None:
-        """Moves an object into the folder `damaged/`, where it is kept.
+        """Moves an object into the folder `damaged/`, where the object is kept.
 
         Returns the object's new path or URL, or None if the object does not exist. The new name
         contains the time and the object's old name.
@@ -196,7 +203,10 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """Opens the root of a project. Raises SettingsError if the root cannot be used."""
+    """Opens the root that a project's settings name.
+
+    Raises SettingsError if the root cannot be used.
+    """
     if is_bucket(settings.root) and settings.runs_broker:
         raise SettingsError(
             f"the root {without_secrets(settings.root)} is in a bucket, and the log of Kappa's own "

@@ -54,9 +54,9 @@ class TableBirth(Struct, frozen=True):
         """Returns the names of the columns that identify a stored row.
 
         These are the keys. For a view without keys, they are the columns `by`, and the row's number
-        among the rows with equal values in these columns. If a step folds the table, a key has one
-        row per partition, so the partition's column is included too; readers see only one of these
-        rows.
+        among the rows with equal values in these columns. If a step folds the table, the table has
+        one row per key and partition, so the column of the partition is included too; readers see
+        only one of the rows of a key.
         """
         if self.keeps_partitions:
             return (*self.keys, PARTITION)
@@ -66,14 +66,14 @@ class TableBirth(Struct, frozen=True):
     def keeps_partitions(self) -> bool:
         """Returns True if a step folds the table with a separate state per key and partition.
 
-        In a table of an older build, a step has one state per key, and the job stops if a key
-        occurs in two partitions.
+        In a table that an older Kappa created, a step has one state per key, and the job stops if a
+        key occurs in two partitions.
         """
         return bool(self.steps_over) and self.hides_rows
 
     @property
     def served(self) -> tuple[tuple[str, str], ...]:
-        """Returns the columns that readers see."""
+        """Returns the columns that readers see, as pairs of name and Spark type."""
         return tuple(column for column in self.columns if not column[0].startswith("_"))
 
     @property
@@ -91,7 +91,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def folds(self) -> dict[str, Fold]:
-        """Returns the folds by served column. Columns without a fold are left out."""
+        """Returns the fold of each served column, by the column's name.
+
+        Columns without a fold are left out.
+        """
         return {
             name: fold_of(kind, column, self.options.get(name, {}))
             for name, (kind, column) in self.fold.items()
@@ -99,10 +102,10 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def compared(self) -> tuple[tuple[str, str], ...]:
-        """Returns the served columns, and the hidden columns that a comparison of rows needs.
+        """Returns the columns that a comparison of rows reads, as pairs of name and Spark type.
 
-        From these hidden columns, the comparison computes by how much approximate values may
-        differ.
+        These are the served columns, and hidden columns with the bounds of approximate values. From
+        the bounds, the comparison computes by how much two approximate values may differ.
         """
         beside = {each for name, fold in self.folds.items() for each in fold.compared_columns(name)}
         return tuple(
@@ -111,7 +114,11 @@ class TableBirth(Struct, frozen=True):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if at least one fold of the table cannot be expressed by a merge."""
+        """Returns True if a fold of the table cannot be expressed by a merge statement.
+
+        For such a table, Kappa reads the stored rows of the touched keys, computes the new rows,
+        and replaces the stored rows.
+        """
         return any(fold.is_combined for fold in self.folds.values())
 
     def exactness(self, column: str) -> Exactness:

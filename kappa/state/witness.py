@@ -2,10 +2,10 @@
 
 A partition that loses its last records (by an unclean leader election) uses the lost offsets again
 for other records. The epoch of the partition's leader and a digest of the record show this change.
-So a frontier, a table's mark and an archive's mark contain the epoch and the digest for each
-partition. An epoch alone would not be sufficient, since a cluster that is restored from a backup
-may count the same epochs again. A digest alone would not be sufficient either, since compaction may
-have removed the record. Source of the epochs:
+So a frontier, and the mark in each commit of a table or an archive, contain the epoch and the
+digest for each partition. An epoch alone would not be sufficient, since a cluster that is restored
+from a backup may count the same epochs again. A digest alone would not be sufficient either, since
+compaction may have removed the record. Source of the epochs:
 https://cwiki.apache.org/confluence/display/KAFKA/KIP-320. This module does no I/O.
 """
 
@@ -34,7 +34,7 @@ class Witness(Struct, frozen=True):
     def is_record(self, other: Witness) -> bool:
         """Returns True if this witness and `other` are witnesses of the same record.
 
-        Unknown epochs are not compared.
+        If the leader epoch of one of them is not known, the epochs are not compared.
         """
         return (self.offset, self.digest) == (other.offset, other.digest) and (
             self.epoch == other.epoch or NO_EPOCH in {self.epoch, other.epoch}
@@ -70,7 +70,7 @@ class LostEnd(Struct, frozen=True):
 
 
 class LogCutError(Broken):
-    """The error for topics that have lost or changed records at their end after Kappa read them."""
+    """The error for topics whose last records were lost or changed after Kappa read them."""
 
     def __init__(self, message: str, *, hint: str, topics: Iterable[str]) -> None:
         super().__init__(message, hint=hint)
@@ -89,12 +89,12 @@ def digest_of(timestamp_ms: int, key: bytes | None, value: bytes | None) -> str:
 
 
 def is_other_record(witness: Witness, found: Iterable[Witness]) -> bool:
-    """Returns True if the records of a partition have changed, from the witness's offset on.
+    """Returns True if a partition's records have changed, from the offset of `witness` on.
 
-    `found` contains the witnesses of the partition's present records between that offset and the
-    offset that the reader had reached. A missing record proves nothing, since compaction and
-    retention remove records. A record after the witness proves a change, because the witness was
-    the last record.
+    `witness` is the last record that was read from the partition. `found` contains witnesses of the
+    present records, from that offset up to the offset that the reader had reached. A missing record
+    proves nothing, since compaction and retention remove records. A record after the witness proves
+    a change, because there was no such record when the partition was read.
     """
     return any(not witness.is_record(each) for each in found)
 
@@ -114,9 +114,9 @@ def witnesses_after_slice(
 ) -> Witnesses:
     """Returns the witnesses after a slice from `start` to `end`.
 
-    For a partition of which the slice contains offsets, the result contains the witness from
-    `found`, if there is one. For any other partition, the result contains the witness from
-    `before`.
+    `before` contains the witnesses before the slice, and `found` those of the records in the slice.
+    If the slice contains offsets of a partition and `found` has a witness for it, the result
+    contains this witness. For any other partition, the result contains the witness from `before`.
     """
     after = {topic: dict(parts) for topic, parts in before.items()}
     for topic, partition, last in end.items():
@@ -127,9 +127,10 @@ def witnesses_after_slice(
 
 
 def offsets_before_cut(end: Offsets, lost: Iterable[LostEnd]) -> Offsets | None:
-    """Lowers `end` to the offsets up to which all partitions are unchanged.
+    """Lowers `end` to the offsets before which all records are unchanged.
 
-    Returns None if such an offset is not known for a partition in `lost`.
+    `lost` contains the partitions whose last records have changed or disappeared. Returns None if
+    it is not known for one of these partitions where the change begins.
     """
     first: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in end.next.items()}
     for each in lost:

@@ -1,12 +1,12 @@
-"""Tables on disk: their shape, merges and files. Only this package imports deltalake.
+"""Tables on disk: their columns, merges and files. Only this package imports deltalake.
 
 This package runs no Spark. Read the files in this order:
 
-- shape.py: the columns that a build's tables store, the types, and the served columns.
+- shape.py: the columns that a build's tables store, and the types of these columns.
 - merge.py: SQL that folds contributions into the rows of their keys, for three engines.
 - archive.py: the mark of a topic's archive, with the offsets that the archive covers.
 - delta.py: opens, creates and commits to Delta tables, and converts deltalake's errors to ours.
-- file_list.py: the live files of a version, and the sum of this list for the frontier.
+- file_list.py: the live files of a version, and the checksum of this list for the frontier.
 - versions.py: the files, columns and mark of a table's version.
 - parquet.py: Parquet files read as a single dataset.
 - stored_table.py: a build's table, opened by the job that writes it.

@@ -1,8 +1,9 @@
 """The archive of a topic: a typed copy of the topic's log in columns, and its mark.
 
-A topic has one archive for each way of decoding its records. A fingerprint of this way is the name
-of the archive's folder. Each commit of an archive carries a mark with offsets. The mark alone
-determines which offsets the archive covers (as kappa/state/mark.py does for a build's tables).
+A topic has one archive for each way of decoding its records. The name of the archive's folder is a
+fingerprint of this way of decoding. Each commit of an archive contains metadata, the mark. Only the
+offsets in the mark determine which offsets the archive covers. (kappa/state/mark.py describes the
+corresponding mark of a build's tables.)
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ HINT = "move its folder away, and the archive is made again from what the topic 
 
 
 class LogEnds(Protocol):
-    """The part of the Kafka client that detects a shortened log (kappa/kafka/client.py)."""
+    """The part of the Kafka client that detects that a topic has lost its last records.
+
+    kappa/kafka/client.py implements this protocol.
+    """
 
     def lost_ends(self, end: Offsets, witnesses: Witnesses) -> tuple[LostEnd, ...]: ...  # noqa: D102  # as in Log
 
@@ -34,12 +38,13 @@ class LogEnds(Protocol):
 class ArchiveMark(Struct, frozen=True):
     """The mark of an archive: the covered offsets `[start, end)` per partition, and statistics.
 
-    The range includes the offsets without a record. `topic_id` identifies the topic that was read:
-    a topic that was created again has another id. `log_time` is the highest timestamp of the broker
-    since `start`, in milliseconds. `tally` counts the offsets since `start` by outcome. For the
-    ranges `[from, to)` in `raw`, the archive also stores the undecoded records. `witnesses`
-    describes the last record before each partition's end, so that Kappa can check that the topic
-    still has the same log. An archive of an older Kappa has no witnesses.
+    Each commit of the archive contains a mark. The covered range includes the offsets without a
+    record. `topic_id` identifies the topic that was read: a topic that was created again has
+    another id. `log_time` is the highest timestamp of the broker since `start`, in milliseconds.
+    `tally` counts the offsets since `start` by outcome. For the ranges `[from, to)` in `raw`, the
+    archive also stores the undecoded records. `witnesses` contains the last record before each
+    partition's end, so that Kappa can check that the topic still has the same log. An archive of an
+    older Kappa has no witnesses.
     """
 
     topic: str
@@ -54,7 +59,7 @@ class ArchiveMark(Struct, frozen=True):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the mark as JSON for a commit."""
+        """Returns the mark as JSON text, in the form in which a commit stores it."""
         return msgspec.json.encode(self).decode()
 
     def then(
@@ -68,12 +73,12 @@ class ArchiveMark(Struct, frozen=True):
         raw: bool = False,
         witness: Witness | None = None,
     ) -> ArchiveMark:
-        """Returns the mark after the range `[start, end)` of a partition is appended.
+        """Returns the mark after the range `[start, end)` of a partition was added to the archive.
 
         `seen` counts the records of the range by outcome. The offsets without a record are counted
         as absent. `log_time` is the partition's new log time, or None if it does not change. `raw`
         is True if the archive also stores the undecoded records of the range. `witness` is the last
-        record, or None if the range contains no record.
+        record of the range, or None if the range contains no record.
         """
         absent = end - start - seen.decoded - seen.rejected - seen.tombstone - seen.duplicate
         tally = self.tally.get(partition, Tally()) + replace(seen, absent=absent)
@@ -114,12 +119,15 @@ def archived_topics(store: Store) -> list[str]:
 
 
 def archives_of(store: Store, topic: str) -> list[str]:
-    """Lists the fingerprints of a topic's archives, including unfinished archives."""
+    """Lists the fingerprints by which a topic's archives are identified.
+
+    The list includes archives that are not finished.
+    """
     return folders_in(store.address(f"{FOLDER}/{topic}"))
 
 
 def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
-    """Parses the mark of an archive. Raises Damaged if the text is not a mark.
+    """Parses the mark in a commit of an archive. Raises Damaged if the text is not a mark.
 
     `where` names the commit in the error.
     """
@@ -134,9 +142,9 @@ def parse_archive_mark(text: Any, *, where: str) -> ArchiveMark:
 def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
     """Returns each partition's first offset that is still in the topic or in one of its archives.
 
-    `beginning` contains the first offsets of the topics themselves. An archive extends a partition
-    to an earlier offset only if the archive reaches the topic's first record, so that no offset is
-    missing between the archive and the topic. Pure.
+    `beginning` contains the first offsets that are in the topics themselves, and `archives`
+    contains the marks of archives. An archive is used for a partition only if the archive reaches
+    the topic's first record, so that no offset is missing between the archive and the topic. Pure.
     """
     parts = {topic: dict(offsets) for topic, offsets in beginning.next.items()}
     for mark in archives:
@@ -148,14 +156,18 @@ def one_log(beginning: Offsets, archives: Iterable[ArchiveMark]) -> Offsets:
 
 
 def lost_by_topic(log: LogEnds, mark: ArchiveMark) -> tuple[LostEnd, ...]:
-    """Returns the partitions whose end the topic has lost, although the archive contains it."""
+    """Returns the partitions whose last records the topic has lost, although they are archived.
+
+    `mark` is the newest mark of the archive.
+    """
     return log.lost_ends(Offsets({mark.topic: dict(mark.end)}), {mark.topic: mark.witnesses})
 
 
 def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
-    """Returns a message if the topic has lost its last records, but the archive contains them.
+    """Returns a message if a topic has lost its last records, but the archive contains them.
 
-    The message names the lost ends. Returns None if no end is lost.
+    The message lists the lost records of each partition. Returns None if no records are lost.
+    `mark` is the newest mark of the archive.
     """
     lost = ", ".join(map(str, lost_by_topic(log, mark)))
     return f"the log has lost its end, which the archive has: {lost}" if lost else None
@@ -164,10 +176,10 @@ def why_cut(log: LogEnds, mark: ArchiveMark) -> str | None:
 def why_stopped(
     mark: ArchiveMark, topic_id: str | None, beginning: Mapping[int, int]
 ) -> str | None:
-    """Returns the reason why an archive cannot continue with the topic's records, or None.
+    """Returns the reason why no further records of a topic can be added to its archive, or None.
 
-    `topic_id` is the topic's present id, or None if the topic does not exist. `beginning` contains
-    the present first offset of each partition. Pure.
+    `mark` is the newest mark of the archive. `topic_id` is the topic's present id, or None if the
+    topic does not exist. `beginning` contains the present first offset of each partition. Pure.
     """
     if topic_id is None:
         return f"topic {mark.topic} is gone; its archive stays as it is"

@@ -1,8 +1,8 @@
 """Functions that create a branch's tables from the tables of another build at a frontier.
 
-The branch also copies the log time and the tally of that frontier. The frontier at which the
-branch's own code begins to fold is kept, because the proof of the branch starts there (law 15).
-replay/rollout/plan/branch.py decides at which frontier a branch may begin.
+The branch also copies the log time and the tally of that frontier. Later, the frontier at which the
+branch's own code begins to fold is kept, because the proof of the branch starts there.
+replay/rollout/plan/branch.py decides at which frontier of the other build a branch may begin.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _REPLAY = "kappa replay makes a new build from the log's beginning"
 
 
 def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> None:
-    """Creates a build's tables from another build's tables at a frontier.
+    """Creates a build's tables with the rows of another build's tables at a frontier.
 
-    Then this function publishes the new build's first frontier. `into` is the store of the new
-    build, and `source` is the store of the other build. While this function runs, the other build's
-    frontier must be kept, and no other process may know of the new build. Raises Damaged if the
-    other build's tables do not exist (any more).
+    Then publishes the new build's first frontier. `into` and `birth` are the store and the birth
+    certificate of the new build. `source` is the store of the other build, and `frontier` is a
+    frontier of the other build. While this function runs, this frontier must be kept, and no other
+    process may know of the new build. Raises Damaged if the other build's tables do not exist (any
+    more).
     """
     mark = replace(
         origin_mark(birth.build, frontier.offsets),
@@ -76,10 +77,11 @@ def begin_from(into: Store, birth: Birth, source: Store, frontier: Frontier) -> 
 
 
 def keep_base(store: Store, birth: Birth, newest: Frontier) -> None:
-    """Keeps the frontier at which a branch's own code begins, for as long as the build exists.
+    """Makes `newest` a kept frontier if it is the frontier at which a branch's own code begins.
 
-    `newest` is the build's newest frontier. Does nothing if the branch's own code does not begin at
-    `newest`, if that frontier is kept already, or if the build is not a branch.
+    `birth` is the birth certificate of the build, and `newest` is the build's newest frontier. The
+    frontier is kept for as long as the build exists. Does nothing if the branch's own code begins
+    at other offsets, if the frontier is kept already, or if the build is not a branch.
     """
     if (
         birth.base is None
@@ -112,7 +114,7 @@ def stands_before_base(store: Store, build: str) -> bool:
 def base_frontier(store: Store, birth: Birth) -> Frontier:
     """Returns the frontier at which a branch's own code begins, as kept by `keep_base`.
 
-    Raises Broken if no such frontier is kept, because the branch has not reached its base.
+    Raises Broken if no such frontier is kept, because the branch has not reached these offsets.
     """
     found = next(
         (
@@ -135,15 +137,17 @@ _AT_ONCE = 8
 
 
 def adopt(path: str, source: str, version: int, vouched: str | None, mark: Mark) -> int:
-    """Creates a table with the rows of another table at a version, and with a new mark.
+    """Creates a table at `path` with the rows of the table at `source` at a version.
 
-    Returns the version of the new table. The new table has the same files, as hard links if the
-    disk supports links: files never change, and each table deletes only its own links. The log
-    files from which the version is read are linked too. In a bucket, the server copies the files.
-    The version must be kept until this function returns. `vouched` is the sum of the version's file
-    list in the frontier, or None. Raises Damaged if the version does not exist (any more), or if
-    its file list does not have this sum. Raises KappaError if the files cannot be linked or copied,
-    for example because the disk is full.
+    Returns the version of the new table. `mark` is the mark (the metadata) of the new table's
+    commit. The new table has the same files, as hard links if the disk supports links: files never
+    change, and each table deletes only its own links. The log files from which the version is read
+    are linked too. In a bucket, the server copies the files.
+
+    The version must be kept until this function returns. `vouched` is the checksum of the version's
+    file list that the frontier contains, or None. Raises Damaged if the version does not exist (any
+    more), or if its file list does not have this checksum. Raises KappaError if the files cannot be
+    linked or copied, for example because the disk is full.
     """
     failpoint("table.before_adopt")
     # Log files before a new checkpoint may be deleted during the listing and linking.

@@ -1,4 +1,4 @@
-"""Checkpoints of a table's log, each complete or absent, even after a power loss.
+"""Checkpoints of a Delta table's log, each complete or absent, even after a power loss.
 
 deltalake writes a checkpoint directly to its final name, and a reader uses a checkpoint once its
 name exists. So on a disk, Kappa first lets deltalake write the checkpoint in a separate folder that
@@ -29,9 +29,9 @@ def ensure_checkpoint(store: Store, path: str, version: int, vouched: str | None
     """Writes a checkpoint of a table's log at a version, so that older log files can be deleted.
 
     Does nothing if the checkpoint exists. The version must be kept until this function returns.
-    `vouched` is the sum of the version's file list in the frontier, or None. Raises Damaged if the
-    version does not exist (any more), or if its file list does not have this sum. Raises KappaError
-    if the checkpoint could not be written.
+    `vouched` is the checksum of the version's file list that the frontier contains, or None. Raises
+    Damaged if the version does not exist (any more), or if its file list does not have this
+    checksum. Raises KappaError if the checkpoint could not be written.
     """
     name = f"{version:020d}.checkpoint.parquet"
     if file_exists(f"{path}/{LOG_FOLDER}/{name}"):
@@ -80,10 +80,11 @@ def _write_on_disk(store: Store, path: str, version: int, name: str, expected: s
 
 
 def _write_in_bucket(path: str, version: int) -> None:
-    """Writes a checkpoint directly to its final name: an object in a bucket is complete or absent.
+    """Writes a checkpoint of a table in a bucket directly to its final name.
 
-    deltalake then changes the `_last_checkpoint` hint. If the hint named a newer checkpoint before,
-    the function restores that hint.
+    This is safe, because an object in a bucket is complete or absent. deltalake then also changes
+    the file `_last_checkpoint`, which names the newest checkpoint. If this file named a newer
+    checkpoint before, the function restores the file.
     """
     hint = f"{path}/{LOG_FOLDER}/{LAST_CHECKPOINT}"
     newer = read_file(hint) if (hinted(hint) or -1) > version else None
@@ -97,7 +98,7 @@ def _write_in_bucket(path: str, version: int) -> None:
 
 
 def hinted(hint: str) -> int | None:
-    """Returns the version of the checkpoint that a `_last_checkpoint` file names.
+    """Returns the version of the checkpoint that a table's file `_last_checkpoint` names.
 
     `hint` is the address of the file. Returns None if the file does not exist or names no version.
     """

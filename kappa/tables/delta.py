@@ -1,9 +1,9 @@
 """Functions that open, create and commit to Delta tables, and raise Kappa's own errors.
 
-They use deltalake. Every commit carries the mark of the folded slice (kappa/state/mark.py). A
-commit that folds a slice also carries a transaction, so that the slice is not folded twice. Only
-one process writes a table. Readers read the exact files of pinned versions. Protocol:
-https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+They use deltalake. Every commit contains metadata, the mark, with the offsets that the table has
+folded (kappa/state/mark.py). A commit that folds a slice also contains a Delta transaction, so that
+the slice is not folded twice. Only one process writes a table. Readers read the exact files of
+pinned versions. Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -74,17 +74,18 @@ _under_way: list[str] = []
 
 
 class CommitMark(Protocol):
-    """The mark that a commit of a build's table, an archive or a plain copy carries."""
+    """The metadata that a commit of a build's table, an archive or a plain copy contains."""
 
     def to_json(self) -> str:
-        """Returns the mark as JSON text, as it is stored in the metadata of the commit."""
+        """Returns the metadata as JSON text, in the form in which the commit stores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The Delta transaction of a commit, which ensures that a slice is not committed twice.
+    """The Delta transaction (`txn`) of a commit, which ensures that no slice is committed twice.
 
-    Each `application` commits each `number` at most once, in ascending order.
+    `application` and `number` are the transaction's `appId` and `version`. An application commits
+    each number at most once, in ascending order.
     """
 
     application: str
@@ -99,9 +100,10 @@ def create(
     *,
     partition_by: list[str] | None = None,
 ) -> DeltaTable:
-    """Creates a table whose version 0 has these rows and the mark.
+    """Creates a Delta table whose version 0 has these rows, and opens the table.
 
-    `rows` may be empty. `otherwise` begins the message of the error if the creation fails.
+    `rows` may be empty. `mark` is the metadata of the commit. `otherwise` begins the message of the
+    error if the creation fails.
     """
     attempted(
         lambda: write_deltalake(
@@ -159,8 +161,8 @@ def open_version(path: str, version: int) -> DeltaTable:
 def may_be_collected(path: str, version: int) -> bool:
     """Returns True if garbage collection may have deleted the log files of a version.
 
-    Otherwise the absence of the version is damage. Garbage collection never deletes the newest
-    version or the log since the newest checkpoint.
+    If the result is False and the version is missing, the table is damaged. Garbage collection
+    never deletes the newest version or the log since the newest checkpoint.
     """
     there = [name for name in files_in(f"{path}/{LOG_FOLDER}") if LOG_FILE.match(name)]
     if not there or any(name.startswith(f"{version:020d}.") for name in there):
@@ -171,9 +173,9 @@ def may_be_collected(path: str, version: int) -> bool:
 
 
 def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties:
-    """Returns deltalake's properties for a commit with this mark.
+    """Returns deltalake's properties for a commit that contains the metadata `mark`.
 
-    If `guard` is given, the commit also carries the transaction of `guard`.
+    If `guard` is given, the commit also contains the Delta transaction `guard`.
     """
     # Spark's Delta keeps the mark in `userMetadata` too, so both writers' commits are read alike. A
     # table has only one writer, so there are no retries.
@@ -187,8 +189,9 @@ def commit_properties(mark: CommitMark, guard: Guard | None) -> CommitProperties
 def put_commit(path: str, version: int, mark: Mark, guard: Guard | None) -> bool:
     """Commits a new version that has the same rows as the previous version.
 
-    Returns False if the version exists already. This function writes the commit without delta-rs,
-    which would also list and read the log, and so send four more requests to a bucket.
+    Returns False if the version exists already. `mark` is the metadata of the commit, and `guard`
+    is its Delta transaction, or None. This function writes the commit without delta-rs, which would
+    also list and read the log, and so send four more requests to a bucket.
     """
     info = {
         "timestamp": int(time.time() * 1000),
@@ -215,9 +218,10 @@ _MOST_PUT = 64
 
 
 def note_put(where: str, content: bytes) -> None:
-    """Caches the content of a commit that this process has put to a bucket.
+    """Caches the content of a commit that this process has written to a bucket.
 
-    The cache contains the last 64 commits. A commit on a disk is not cached.
+    `where` is the commit's address. The cache contains the last 64 commits. A commit on a disk is
+    not cached.
     """
     if is_bucket(where):
         _PUT[where] = content
@@ -228,15 +232,16 @@ def note_put(where: str, content: bytes) -> None:
 def put_content(where: str) -> bytes | None:
     """Returns the content of a commit from the cache of `note_put`.
 
-    Returns None if the commit is not in the cache (any more).
+    `where` is the commit's address. Returns None if the commit is not in the cache (any more).
     """
     return _PUT.get(where)
 
 
 def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
-    """Raises Broken if the table already has the transaction of this guard.
+    """Raises Broken if the Delta transaction `guard` was already committed to the table at `path`.
 
-    `done` is the last number that the guard's application has committed, or None.
+    `done` is the last number that the transaction's application has committed, or None if the
+    application has committed nothing.
     """
     # 0 is a number too: only None means that the application has committed nothing.
     if done is not None and done >= guard.number:
@@ -248,27 +253,29 @@ def refuse_repeated(path: str, done: int | None, guard: Guard) -> None:
 
 
 class Guards:
-    """A cache of the last transaction number that each application has committed to a table.
+    """A cache of the last Delta transaction that each application has committed to a table.
 
-    The table has only one writer. The log is read once per application.
+    The cache contains the transaction's number. It stays correct, because the table has only one
+    writer. The table's log is read once per application.
     """
 
     def __init__(self, path: str) -> None:
-        """Creates an empty cache for the table at `path`."""
+        """Creates an empty cache of transaction numbers for the table at `path`."""
         self._path = path
         # The last number of each application.
         self._done: dict[str, int | None] = {}
 
     def forget(self) -> None:
-        """Empties the cache. Call this method after a commit that was made without `once`."""
+        """Empties the cache. Call this method after a commit that was made outside of `once`."""
         self._done.clear()
 
     @contextmanager
     def once(self, table: DeltaTable, guard: Guard | None) -> Iterator[None]:
-        """Runs a block that commits with `guard`, and then records that `guard` is committed.
+        """Ensures that the block commits the Delta transaction `guard` only once.
 
-        Raises Broken before the block if the table already has the transaction of `guard`. If
-        `guard` is None, only the block runs.
+        The block makes the commit. Raises Broken before the block if this transaction was already
+        committed to the table. After the block, the cache contains the transaction's number. If
+        `guard` is None, nothing is checked or cached.
         """
         if guard is None:
             yield
@@ -286,10 +293,10 @@ class Guards:
 def retried(look: Callable[[], Answer]) -> Answer:
     """Calls `look` up to five times, until a call raises no KappaError, and returns its result.
 
-    `look` reads a pinned version. Meanwhile a job may delete log files that the newest checkpoint
-    has made unnecessary. A reader that listed the log before that checkpoint may try to read the
-    deleted files. The version itself is kept, and the next call reads it from the checkpoint.
-    Raises the error of the last call.
+    `look` is a function that reads a pinned version. Meanwhile a job may delete log files that the
+    newest checkpoint has made unnecessary. If `look` listed the log before that checkpoint, it may
+    try to read the deleted files, and fails. The version itself is kept, and the next call reads it
+    from the checkpoint. If all calls fail, the error of the last call is raised.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -302,8 +309,8 @@ def retried(look: Callable[[], Answer]) -> Answer:
 def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
     """Calls `act`, returns its result, and converts deltalake's errors to Kappa's errors.
 
-    `otherwise` begins the message of such an error. Raises Broken if a value does not fit its
-    column, and KappaError for any other failure.
+    Raises Broken if a value does not fit its column, and KappaError for any other failure.
+    `otherwise` begins the message of these errors.
     """
     _under_way.append(otherwise)
     try:
@@ -323,9 +330,10 @@ def attempted(act: Callable[[], Answer], otherwise: str) -> Answer:
 
 
 def progress_of_acts() -> int:
-    """Returns a number that grows while calls of `attempted` progress, or 0 if no call is running.
+    """Returns a number that grows while deltalake works, or 0 if deltalake is not working.
 
-    The number is the CPU time of deltalake's threads. No function of a user runs in these threads.
+    The number is the CPU time of deltalake's threads. deltalake works while a call of `attempted`
+    runs. No function of a user runs in these threads.
     """
     return ticks_of_threads(_THREADS) if _under_way else 0
 

@@ -1,9 +1,10 @@
 """Functions that make the tables of a frontier durable, and delete later commits.
 
 A frontier is published only after all files of its tables are on the disk. The frontier contains
-the sums of the new files. The commits after the newest frontier may be incomplete: the slice may be
-committed to only some of the tables, or a power loss may have damaged a commit. So the build's next
-job deletes all of these commits, and folds the slice again. No reader has ever seen these commits.
+the checksums of the new files. The commits after the newest frontier may be incomplete: the slice
+may be committed to only some of the tables, or a power loss may have damaged a commit. So the
+build's next job deletes all of these commits, and folds the slice again. No reader has ever seen
+these commits.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ def sync_versions(
     *,
     known: Sums | None = None,
 ) -> Sums:
-    """Waits until the new commits of a build's tables are on the disk, and returns file sums.
+    """Waits until a build's new commits are on the disk, and returns the new files' checksums.
 
     `before` and `after` map tables to versions. The commits after the version in `before` are
     synced, up to the version in `after`. If a table is only in `after`, all of its files are
-    synced. The result contains the sum of each new data file. A sum that `known` or an earlier
-    record contains is copied; any other sum is computed now. Raises Damaged if a commit cannot be
-    read.
+    synced. The result contains the checksum of each new data file. If `known` or an earlier record
+    contains the checksum of a file, this checksum is used; any other checksum is computed now.
+    Raises Damaged if a commit cannot be read.
 
-    If the root is in a bucket, nothing is synced. The sums of files that this host has uploaded are
-    already known. The other files are downloaded to compute their sums, except for the files of a
-    branch, whose sums are all in `known`.
+    If the root is in a bucket, nothing is synced. The checksums of files that this host has
+    uploaded are already known. The other files are downloaded to compute their checksums. Only the
+    files of a branch are not downloaded, because all of their checksums are in `known`.
     """
     if not store.is_on_disk:
         return _sums_in_bucket(store, build, before, after, known)
@@ -125,12 +126,13 @@ def _sums_in_bucket(
 def vouched_lists(
     store: Store, build: str, last: Frontier | None, versions: Mapping[str, int]
 ) -> Mapping[str, str]:
-    """Returns the sum of the file list of each table's version, for the frontier after `last`.
+    """Returns the checksum of each table's file list, for the frontier that follows `last`.
 
-    `versions` contains the version of each table. If `last` contains an earlier version of the
-    table, the new file list is computed from the list of that version and the later commits. `last`
-    is None before the first frontier. Raises Damaged if the file list of an earlier version differs
-    from its sum in `last`, or if a commit cannot be read.
+    The result is by table name. `versions` contains the version of each table in the new frontier.
+    If `last` contains an earlier version of a table, the new file list is computed from the file
+    list of that version and the later commits. `last` is None before the first frontier. Raises
+    Damaged if the file list of an earlier version does not have the checksum that `last` contains,
+    or if a commit cannot be read.
     """
 
     def vouched(name: str) -> str:
@@ -147,9 +149,10 @@ def vouched_lists(
 
 
 def sync_commit(store: Store, path: str, version: int) -> Sums:
-    """Waits until a commit of a table and its files are on the disk, and returns the files' sums.
+    """Waits until a commit of a table and its new files are on the disk.
 
-    In a bucket there is nothing to wait for. Raises Damaged if the commit cannot be read.
+    Returns the checksums of the new data files. In a bucket there is nothing to wait for. Raises
+    Damaged if the commit cannot be read.
     """
     if not store.is_on_disk:
         added = put_or_read_commit(path, version).added
@@ -162,10 +165,10 @@ def sync_commit(store: Store, path: str, version: int) -> Sums:
 def take_back_to_frontier(store: Store, birth: Birth) -> None:
     """Deletes all commits of a build's tables that were made after the newest frontier.
 
-    A table that the frontier does not name is deleted as a whole. In a bucket, files that Spark
+    A table that this frontier does not name is deleted as a whole. In a bucket, files that Spark
     workers have left behind from a slice are deleted too. The caller must hold the build's lock.
     Raises Damaged if a file that the frontier needs has changed since it was written, because a job
-    would fold the fault into other files.
+    would copy the damaged values into other files.
     """
     newest = Frontiers(store, birth.build).newest()
     versions = {} if newest is None else newest.versions
@@ -196,8 +199,7 @@ def take_back(path: str, version: int) -> int:
     """Deletes the commits of a table after `version`, the newest first.
 
     Returns the number of deleted commits. While this function runs, no other process may write to
-    the table. The data files of the deleted commits remain until the maintenance of the table
-    deletes them.
+    the table. The data files of the deleted commits remain until maintenance deletes them.
     """
     log = f"{path}/{LOG_FOLDER}"
     names = files_in(log)

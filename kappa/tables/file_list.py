@@ -1,11 +1,11 @@
-"""The live files of a table's version, and the sum with which a frontier vouches for the files.
+"""The live files of a table's version, and a checksum of this list that a frontier contains.
 
-For each file, SHA-256 is computed over the file's name, size, deletion vector, partition values and
-statistics. The sum of a list adds the hashes of its files, modulo 2^128. A commit adds the hashes
-of added files and subtracts the hashes of removed files, so a job updates the sum at no cost. A
-list has the same sum whether it is read from commits or from a checkpoint. If the list in a Delta
-log differs from the list that the frontier vouches for, the log is damaged, and Kappa answers no
-query from the table.
+For each file, a hash (SHA-256) is computed over the file's name, size, deletion vector, partition
+values and statistics. The checksum of a list is the sum of these hashes, modulo 2^128. For each
+commit, a job adds the hashes of added files and subtracts the hashes of removed files, so updating
+the checksum needs no access to the disk. A list has the same checksum whether it is read from
+commits or from a checkpoint. If the list in a Delta log does not have the checksum that the
+frontier contains, the log is damaged, and Kappa answers no query from the table.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class Added(Struct, rename="camel", forbid_unknown_fields=True):
         return _unescaped_path(self.path)
 
     def hash(self) -> int:
-        """Returns the hash that the file contributes to the sum of its list."""
+        """Returns the hash of the file's name, size, partition values and statistics.
+
+        The checksum of a file list is the sum of these hashes.
+        """
         vector = self.deletion_vector
         plain = [
             self.name,
@@ -115,7 +118,7 @@ def _unescaped_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The file changes of a commit. `is_slice` is True if the commit folds a slice."""
+    """The files that a commit adds and removes. `is_slice` is True if the commit folds a slice."""
 
     added: tuple[Added, ...]
     removed: tuple[Removed, ...]
@@ -132,16 +135,16 @@ _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def commit_path(path: str, version: int) -> str:
-    """Returns the address of the commit that made a version of the table at `path`."""
+    """Returns the address of the commit file of a version of the table at `path`."""
     return f"{path}/{LOG_FOLDER}/{version:020d}.json"
 
 
 def parse_commit(content: bytes, *, where: str) -> Commit:
-    """Parses a commit. Raises Damaged if the content is not a commit.
+    """Parses the content of a commit file. Raises Damaged if the content is not a commit.
 
-    `where` names the commit in the error. Empty content is not a commit. Other Delta readers ignore
-    unknown actions. Here an unknown action is damage, because Kappa knows all actions that its own
-    writers use.
+    `where` names the file in the error. Empty content is not a commit. Other Delta readers ignore
+    unknown actions. Here an unknown action counts as damage, because Kappa knows all actions that
+    its own writers use.
     """
     added, removed, seen = list[Added](), list[Removed](), set[str]()
     try:
@@ -165,10 +168,10 @@ def parse_commit(content: bytes, *, where: str) -> Commit:
 
 
 def read_commit(path: str, version: int) -> Commit:
-    """Reads the commit that made a version of the table at `path`.
+    """Reads the commit of a version of the table at `path`.
 
-    Raises Damaged if the file is not a commit, and FileNotFoundError if the commit does not exist
-    (any more).
+    Raises Damaged if the commit file is not valid, and FileNotFoundError if the commit file does
+    not exist (any more).
     """
     where = commit_path(path, version)
     try:
@@ -182,8 +185,8 @@ def read_commit(path: str, version: int) -> Commit:
 def put_or_read_commit(path: str, version: int) -> Commit:
     """Returns a commit from this process's cache, or reads the commit if it is not cached.
 
-    The cache contains the last commits that this process has put to a bucket. Raises the errors of
-    `read_commit`.
+    The cache contains the last commits that this process has written to a bucket. Raises the errors
+    of `read_commit`.
     """
     where = commit_path(path, version)
     content = put_content(where)
@@ -200,11 +203,17 @@ class FileList:
 
     @property
     def sum(self) -> str:
-        """Returns the sum of this list as 32 hexadecimal digits, as a frontier stores the sum."""
+        """Returns the checksum of this list as 32 hexadecimal digits.
+
+        A frontier stores the checksum in this form.
+        """
         return f"{self.total:032x}"
 
     def after(self, commits: Iterable[Commit]) -> FileList:
-        """Returns the list after these commits, which follow this list's version without a gap."""
+        """Returns the file list after these commits have added and removed files.
+
+        The first commit must be the commit after this list's version, and no commit may be missing.
+        """
         files, total, version = dict(self.files), self.total, self.version
         for commit in commits:
             version += 1
@@ -322,7 +331,7 @@ def _adds_of_bucket(url: str) -> list[tuple[Any, ...]]:
 
 
 def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | None:
-    """Describes the first listed file that is absent or has another size than listed.
+    """Describes the first file of a list that does not exist or has another size than listed.
 
     Returns None if there is no such file. `sizes` maps the addresses of the files in the table's
     folder to their sizes. The listed sizes come from Delta's commits, so no data file is read.
@@ -338,11 +347,11 @@ def missing_in(path: str, found: FileList, sizes: Mapping[str, int]) -> str | No
 
 
 def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
-    """Raises Damaged if the sum of a list differs from `vouched`.
+    """Raises Damaged if a file list does not have the checksum `vouched`.
 
-    `vouched` is the sum that the frontier has recorded. `vouched` is None for a frontier of an
-    older Kappa, which recorded no sums; then nothing is compared. The error names the damaged file
-    of the log if the log itself shows which file is damaged.
+    The frontier contains `vouched`. `vouched` is None for a frontier of an older Kappa, which
+    stored no such checksums; then nothing is compared. If the log itself shows which of its files
+    is damaged, the error names this file.
     """
     if vouched is None or found.sum == vouched:
         return
@@ -357,9 +366,9 @@ def ensure_vouched(path: str, found: FileList, vouched: str | None) -> None:
 
 
 def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
-    """Raises Damaged unless the files in `read` are exactly the files of the list.
+    """Raises Damaged unless the files in `read` are exactly the files in the list `found`.
 
-    `read` contains the files that an open table has found in its log, as paths or URLs. Only the
+    `read` contains the files that delta-rs has found in the table's log, as paths or URLs. Only the
     names of the files are compared, not their folders.
     """
     # Without folders: delta-rs follows the links in a path.
@@ -373,9 +382,10 @@ def ensure_read(found: FileList, path: str, read: Iterable[str]) -> None:
 
 
 def _culprit_commit(path: str, version: int) -> str | None:
-    """Returns the address of the commit that contradicts the log or the files, or None.
+    """Returns the address of the commit that contradicts the rest of the log or the data files.
 
-    The search compares the sizes of all files. So it runs only after a table was found damaged.
+    Returns None if no such commit is found. The search compares the sizes of all files. So it runs
+    only after a table was found damaged.
     """
     try:
         base = checkpoint_before(path, version)

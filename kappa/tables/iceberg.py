@@ -1,9 +1,10 @@
-"""Plain tables as Iceberg tables: the same data files, under Iceberg's own metadata.
+"""Plain tables as Iceberg tables: the same data files, with Iceberg's own metadata.
 
 The catalog is a SQLite file, in the form of Iceberg's JDBC catalog. A change of a table is first
-staged under a separate catalog name. A switch then makes all staged tables visible to readers in
-one transaction of the SQLite file, so a reader always sees all tables of the same switch. pyiceberg
-is an extra (`pip install 'kappa[iceberg]'`), and only this module imports it.
+staged: it is stored under another catalog name, which readers do not use. A switch then makes all
+staged changes visible to readers in one transaction of the SQLite file, so a reader always sees all
+tables of the same switch. pyiceberg is an extra (`pip install 'kappa[iceberg]'`), and only this
+module imports it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ values (?, ?, 'exists', 'true')
 
 
 class IcebergCatalog:
-    """The Iceberg tables in a folder, and the SQLite file that lists these tables."""
+    """The Iceberg tables in a folder, and the SQLite file that lists these tables.
+
+    A change is first staged, and becomes visible to readers by `switch`.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Opens the catalog in a folder. A missing catalog is created.
@@ -81,11 +85,12 @@ class IcebergCatalog:
     def stage(
         self, name: str, columns: Columns, files: Iterable[str], note: Mapping[str, str]
     ) -> int:
-        """Stages a table's snapshot with exactly these data files. Returns the snapshot's id.
+        """Stores a snapshot of a table with exactly these data files. Returns its id.
 
-        `columns` are pairs of name and Spark type. `files` are absolute paths. `note` is stored in
-        the summary of the snapshot. If the table has exactly these files already, no new snapshot
-        is made, and the id is that of the current snapshot.
+        Readers see the snapshot only after the next `switch`. `columns` are pairs of name and Spark
+        type. `files` are absolute paths. `note` is stored in the summary of the snapshot. If the
+        table has exactly these files already, no new snapshot is made, and the id of the current
+        snapshot is returned.
         """
         table = self._table(name, columns)
         with table.transaction() as changes:
@@ -102,7 +107,8 @@ class IcebergCatalog:
     def switch(self, names: Iterable[str]) -> None:
         """Makes the staged state of exactly these tables visible to readers, in one transaction.
 
-        Other tables are removed from the catalog of the readers.
+        A staged state is stored, but readers do not use it yet. After the switch, readers no longer
+        see any other table of the catalog.
         """
         wanted = set(names)
         with closing(sqlite3.connect(self.file)) as file:
@@ -119,9 +125,10 @@ class IcebergCatalog:
             failpoint("export.after_catalog")
 
     def expire(self, names: Iterable[str], before: float) -> None:
-        """Stages each of these tables without the snapshots that are older than `before`.
+        """Removes snapshots that are older than `before` from these tables, as a staged change.
 
-        `before` is in seconds since 1970. The current snapshot of a table is not removed.
+        `before` is in seconds since 1970. The current snapshot of a table is not removed. Readers
+        see the change after the next `switch`.
         """
         for name in names:
             table = self._load(name)

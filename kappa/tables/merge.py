@@ -1,6 +1,7 @@
-"""Merges: the SQL by which contributions fold into the rows of their keys (laws 4 and 9). Pure.
+"""Merges: the SQL by which contributions are folded into the stored rows of their keys. Pure.
 
-The SQL is valid in Spark, DataFusion (delta-rs) and DuckDB; only the quotes of names differ.
+Keys are compared null-safely, and every fold ignores nulls. The SQL is valid in Spark, DataFusion
+(delta-rs) and DuckDB; only the quotes of names differ.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from kappa.state.table import SINCE, TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge as SQL, with names already quoted. `t` is the table, and `s` the contributions.
+    """A merge of contributions into a table, as parts of an SQL statement with quoted names.
 
-    `match` is the condition on the keys. `update` maps each column to the expression for its new
-    value in a matching row, and `insert` maps each column to the expression for its value in a new
-    row. If `update_when` is given, only the matching rows that satisfy this condition are updated.
+    In the SQL, `t` is the table and `s` contains the contributions. `match` is the condition that
+    the keys are equal. `update` maps each column to the expression for its new value in a matching
+    row, and `insert` maps each column to the expression for its value in a new row. If
+    `update_when` is given, only the matching rows that satisfy this condition are updated.
     """
 
     match: str
@@ -34,7 +36,7 @@ class Merge:
 
 
 def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns of a contribution, as pairs of name and type.
+    """Lists the columns of the contributions to a table, as pairs of name and type.
 
     These are the table's columns, except the columns that are computed from other columns.
     """
@@ -49,16 +51,20 @@ def contribution_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 
 
 def committed_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns of the rows that are merged into a table, as pairs of name and type.
+    """Lists the columns of the rows that a merge writes into a table, as (name, type) pairs.
 
-    If the table's folds are combined, the new rows of the table are merged, with all its columns.
-    Otherwise contributions are merged, with the columns of `contribution_columns`.
+    For most tables, a slice's contributions are merged into the table. They have the columns of
+    `contribution_columns`. If a merge cannot express one of the table's folds, Kappa computes the
+    whole new rows first and merges these rows. They have all columns of the table.
     """
     return table.columns if table.is_combined else contribution_columns(table)
 
 
 def merge_for(table: TableBirth, quote: Quote) -> Merge:
-    """Returns the merge of contributions (`s`) into a table that has keys (`t`)."""
+    """Returns the merge of contributions into a table that has keys.
+
+    `quote` is the function that quotes a name for the engine that will run the merge.
+    """
     # Brackets matter: to DataFusion, `a is not distinct from b and c` is
     # `a is not distinct from (b and c)`.
     match = " and ".join(
@@ -93,29 +99,30 @@ def merge_for(table: TableBirth, quote: Quote) -> Merge:
 
 
 def is_mergeable(table: TableBirth) -> bool:
-    """Returns True if the merge of a table can also fold contributions with each other.
+    """Returns True if a table's merge can also combine two contributions to the same row.
 
-    Then folded contributions may wait in a table of recent rows (merge on read).
+    Then contributions to the table can wait in a table of recent rows, combined by key.
     """
     return bool(table.row_keys) and not (table.is_combined or table.steps_over or table.file)
 
 
 def contributions_of(table: TableBirth) -> TableBirth:
-    """Returns the declaration of a table that stores contributions to a mergeable table.
+    """Returns the description of a table of recent rows, which stores contributions to `table`.
 
-    The contributions are folded by key, like the contributions of a single slice.
+    The stored contributions are combined by key, like the contributions of a single slice.
     """
     return replace(table, columns=contribution_columns(table))
 
 
 def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> str:
-    """Returns the query for a table's rows with contributions folded in, as after a merge.
+    """Returns the DuckDB query for a table's rows as they would be after a merge of contributions.
 
-    `rows` is a query for the table's rows, and each of `contributions` is a query for
-    contributions. The queries return all columns, in the table's types. DuckDB applies a query's
-    conditions on keys while it reads the files only if keys are compared by equality, and nulls are
-    never equal. So contributions with a null in a key are folded in a separate part of the query.
-    Such contributions are rare; without them, the joins of that part do not read the table.
+    `rows` is a query for the table's stored rows, and each of `contributions` is a query for
+    contributions. These queries return all columns, in the table's types. If a reader gives
+    conditions on keys, DuckDB can skip parts of the files, but only if the query compares keys by
+    `=`. This comparison never matches a null. So the query folds contributions with a null in a key
+    in a separate part, with another comparison. Such contributions are rare; if there are none,
+    that part does not read the table.
     """
     among, into = merge_for(contributions_of(table), quoted), merge_for(table, quoted)
     waiting = reduce(
@@ -149,10 +156,11 @@ def merged_sql(table: TableBirth, rows: str, contributions: Iterable[str]) -> st
 def _joined_sql(
     table: TableBirth, how: Merge, rows: str, kind: str, contributions: str, match: str
 ) -> str:
-    """Returns the query that joins rows and contributions by this `kind` of join.
+    """Returns the query that joins a table's rows with contributions, and folds them.
 
-    `match` is the condition of the join. If a joined row has no counterpart on one side, its keys
-    come from the other side. `how` folds the other columns.
+    `kind` is the kind of the join, such as "full", and `match` is its condition. If only one side
+    of the join has a row with certain keys, the keys of the result come from this side. `how` is
+    the merge, which says how the other columns are folded.
     """
     columns = [f"coalesce(t.{key}, s.{key}) as {key}" for key in map(quoted, table.row_keys)]
     for name in (quoted(name) for name, _ in table.columns if name not in table.row_keys):

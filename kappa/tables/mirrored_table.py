@@ -1,12 +1,12 @@
-"""A small table in a bucket, with a mirror on the job's disk to which each commit is written first.
+"""A small table in a bucket, with a mirror on the job's disk. Commits go to the mirror first.
 
-For a commit to a bucket, delta-rs sends nine requests, one after the other: it reads the file to
-merge into, and lists and reads the log before and after the put. Here delta-rs commits to the
-mirror. Then the job uploads the files that the commit has added, and after them the commit itself,
-unless the bucket already contains a commit of this version. So the table in the bucket has the same
-commits, in the same order. Readers, Spark and the next job use only the table in the bucket; the
-next job creates a new mirror. If another writer commits, or the table has grown too large, the job
-deletes the mirror and commits to the bucket directly.
+For a commit to a bucket, delta-rs sends nine requests, one after the other: it reads the file into
+which rows are merged, and lists and reads the log before and after the write. Here delta-rs commits
+to the mirror. Then the job uploads the files that the commit has added, and after them the commit
+itself, unless the bucket already contains a commit of this version. So the table in the bucket has
+the same commits, in the same order. Readers, Spark and the next job use only the table in the
+bucket; the next job creates a new mirror. If another writer commits, or the table has grown too
+large, the job deletes the mirror and commits to the bucket directly.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class MirroredTable(StoredTable):
     """
 
     def __init__(self, path: str, folder: Path, table: DeltaTable, keys: Sequence[str]) -> None:
-        """Wraps the mirror of the table at `path` that `mirrored` has made in `folder`."""
+        """Wraps the mirror in `folder` of the table at the URL `path`. `mirrored` calls this.
+
+        `table` is the opened mirror, and `keys` are the columns by which readers find rows.
+        """
         super().__init__(path, table, keys)
         self._folder = folder
         self._at = str(folder)
@@ -54,10 +57,9 @@ class MirroredTable(StoredTable):
         self._there = self.version
 
     def refresh(self) -> None:
-        """Reads a commit that was made in the bucket, and stops using the mirror.
+        """Reads a commit that this job has made directly in the bucket, and stops using the mirror.
 
-        Raises KappaError if the bucket contains a commit that is neither this commit nor one of the
-        job's.
+        Raises KappaError if the bucket contains a commit of another process.
         """
         if self._at == self.path:
             super().refresh()
@@ -66,7 +68,7 @@ class MirroredTable(StoredTable):
         self._go_on_in_bucket(self.version + 1)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Rewrites the table in the bucket, without the mirror.
+        """Replaces all rows of the table in the bucket, and stops using the mirror.
 
         Small tables are not rewritten, so a mirror would be of no use.
         """
@@ -75,7 +77,11 @@ class MirroredTable(StoredTable):
         super().replace(rows, mark, guard)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Deletes unnecessary files of the mirror. Without a mirror, continues with `newer`."""
+        """Deletes unnecessary files of the mirror.
+
+        If the mirror is no longer used, continues from `newer` instead, as the method of the base
+        class does.
+        """
         if self._at == self.path:
             super().go_on_with(newer)
         else:
@@ -83,11 +89,14 @@ class MirroredTable(StoredTable):
             self._table = _tidied(self._folder, self._table)
 
     def files(self) -> tuple[str, ...]:
-        """Lists the data files of the table's version as URLs, without a request to the bucket."""
+        """Lists the data files of the newest version as URLs, without a request to the bucket."""
         return tuple(map(self._of_bucket, super().files()))
 
     def copy(self, url: str) -> str:
-        """Returns the path of a data file in the mirror, for the file's URL in the bucket."""
+        """Returns the local path of a data file in the mirror.
+
+        `url` is the URL of the same file in the bucket.
+        """
         return f"{self._at}{url.removeprefix(self.path)}"
 
     def _go_on_in_bucket(self, at_most: int) -> None:
@@ -114,7 +123,7 @@ class MirroredTable(StoredTable):
             self._go_on_in_bucket(version)
 
     def _ensure_no_hole(self, version: int) -> None:
-        """Raises KappaError unless exactly the commits up to `version` are in the bucket."""
+        """Raises KappaError unless the commits in the bucket end with the commit of `version`."""
         if version != self._there:
             raise strangers(self.path, version, self._there)
 
@@ -127,10 +136,11 @@ class MirroredTable(StoredTable):
 
 
 def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
-    """Adds a mirror in `folder` to a small table in a bucket. Returns any other table unchanged.
+    """Creates a mirror in `folder` of a small table in a bucket, and returns the mirrored table.
 
-    Also returns the table unchanged if the disk has no room for a mirror. Only the table's job may
-    commit to the table. Raises Damaged if a file of the table is gone.
+    Returns the table unchanged if it is not small, if it is not in a bucket, or if the disk has no
+    room for a mirror. Only the table's job may commit to the table. Raises Damaged if a file of the
+    table does not exist any more.
     """
     if not is_bucket(stored.path):
         return stored
@@ -159,7 +169,10 @@ def mirrored(stored: StoredTable, folder: Path) -> StoredTable:
 
 
 def _tidied(folder: Path, table: DeltaTable) -> DeltaTable:
-    """Writes a checkpoint of the mirror, deletes unnecessary files, and opens the mirror again."""
+    """Writes a checkpoint of a mirror's log, deletes unnecessary files, and opens the mirror again.
+
+    `folder` is the folder of the mirror, and `table` is the opened mirror.
+    """
     at, version = str(folder), int(table.version())
     attempted(table.create_checkpoint, f"the log of {at} could not be checkpointed")
     needed = {*log_of(at, version), *files_of(at, version, table.file_uris)}

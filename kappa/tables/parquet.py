@@ -35,10 +35,11 @@ def parquet_dataset(addresses: Sequence[str]) -> ds.Dataset:
 
 
 def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where: str = "") -> str:
-    """Returns the DuckDB query for the rows of these files, in the columns' declared types.
+    """Returns the DuckDB query for the rows of Parquet files, in the columns' declared types.
 
-    `where` is a condition that begins with the word `where`, or is empty. Delta's writers store
-    times in two ways. Without the casts, the first file would decide the type of all files.
+    `paths` are the paths or URLs of the files. `where` is a condition that begins with the word
+    `where`, or is empty. Every column is cast to its type: Delta's writers store times in two ways,
+    and without the casts, the first file would decide the type of all files.
     """
     selected = casts_sql(columns)
     listed = ", ".join(text(literal(path)) for path in paths)
@@ -49,12 +50,15 @@ def parquet_sql(columns: Sequence[tuple[str, str]], paths: Iterable[str], where:
 
 
 def cast_sql(name: str, kind: str) -> str:
-    """Returns the DuckDB expression for a column in its declared type. `kind` is a Spark type."""
+    """Returns the DuckDB expression that casts the column `name` to the Spark type `kind`."""
     return f"cast({quoted(name)} as {duck_type(kind)}) as {quoted(name)}"
 
 
 def casts_sql(columns: Iterable[tuple[str, str]]) -> str:
-    """Returns the DuckDB expressions for columns, each in its declared type, joined by commas."""
+    """Returns the DuckDB expressions that cast columns to their types, joined by commas.
+
+    `columns` are pairs of name and Spark type.
+    """
     return ", ".join(cast_sql(name, kind) for name, kind in columns)
 
 

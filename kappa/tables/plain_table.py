@@ -1,8 +1,9 @@
 """A plain table: a copy of the rows of a served table, for any reader of Delta.
 
 A plain table has no hidden rows, no hidden columns and no separate recent rows. Only one process
-writes a plain table. Each commit carries a note that names the frontier of the rows. So after a
-writer was killed, its successor can read the frontier of the last copied rows from the table.
+writes a plain table. Each commit contains a note with the frontier whose rows were copied. So after
+a writer was killed, its successor can read from the table up to which frontier the rows were
+copied.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ _WRITER = WriterProperties(compression="ZSTD")
 
 
 class CopyNote(Struct, frozen=True):
-    """The note of a commit, which identifies the served table and the cursor of the copied rows.
+    """The note in a commit of a copy: which served table was copied, and in which state.
 
-    `root` is the id of the root that serves the table. `cursor` is the position among the table's
-    changes. `offsets` are the offsets of the frontier, by topic and partition.
+    `root` is the id of the root that serves the table. `cursor` is the cursor of the copied rows,
+    from which a follower gets exactly the later changes. `offsets` are the offsets of the frontier,
+    by topic and partition.
     """
 
     root: str
@@ -63,7 +65,7 @@ class CopyNote(Struct, frozen=True):
     format: int = 1
 
     def to_json(self) -> str:
-        """Returns the note as JSON, in the form that the commit carries."""
+        """Returns the note as JSON text, in the form in which the commit stores it."""
         return msgspec.json.encode(self).decode()
 
 
@@ -76,7 +78,7 @@ class CopyShape:
 
 
 class PlainTable:
-    """A plain table at an address. Only this process writes the table."""
+    """A copy of a served table, at an address. Only this process writes the copy."""
 
     def __init__(self, path: str) -> None:
         """Opens the table at a path or URL, if the table exists.
@@ -129,7 +131,7 @@ class PlainTable:
         self._write(rows, shape, note, anew=True)
 
     def append(self, rows: pa.RecordBatchReader, shape: CopyShape, note: CopyNote) -> None:
-        """Appends rows. The rows have the table's columns."""
+        """Appends rows to the table. `shape` contains the columns of the table and of the rows."""
         self._write(rows, shape, note, anew=False)
 
     def merge(
@@ -193,7 +195,7 @@ class PlainTable:
         )
 
     def delete_replaced(self, store: Store, before: float) -> int:
-        """Deletes the files that are needed only by versions replaced before the time `before`.
+        """Deletes the files that only versions need that were replaced before the time `before`.
 
         `before` is in seconds since 1970. Each version that was the newest one at this time or
         later is kept. `store` is the store of the table's folder. No commit may run at the same
@@ -257,7 +259,7 @@ class PlainTable:
 
 
 def _in_shape(rows: pa.RecordBatchReader, shape: CopyShape) -> pa.RecordBatchReader:
-    """Converts rows to the Arrow types of a copy, one batch after the other."""
+    """Converts rows to the Arrow types of a copy's columns, one batch after the other."""
     import pyarrow as pa  # noqa: PLC0415
 
     from kappa.declare.values.arrow import arrow_schema  # noqa: PLC0415  # imports pyarrow

@@ -1,4 +1,4 @@
-"""The shape of a build's tables: the stored columns and types. Pure.
+"""The columns that a build's tables store, with their types. Pure.
 
 Readers never see a column whose name begins with an underscore: only Kappa itself uses it.
 """
@@ -47,10 +47,11 @@ REJECTS_BIRTH = TableBirth(
 def table_births(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """Lists the tables of a build of this pipeline. The table of rejects comes last.
+    """Describes the tables of a new build of a pipeline, as its birth certificate stores them.
 
-    `outputs` maps each table that the function fills to the table's output columns and types, in
-    order. Raises DeclarationError, with the table's line, if keys or folds do not fit the columns.
+    `outputs` contains, for each table whose rows the pipeline's function returns, the names and
+    types of the returned columns, in order. The table of rejects is last. Raises DeclarationError,
+    with the table's line, if keys or folds do not fit the columns.
     """
     return (
         *(
@@ -90,7 +91,7 @@ def _table_birth(
 
 
 def latest_birth(table: Table) -> TableBirth:
-    """Returns the stored form of a `latest` table.
+    """Describes a `latest` table in the form in which a birth certificate stores the table.
 
     Raises DeclarationError if the table's topic has no key.
     """
@@ -178,7 +179,11 @@ def _stepped_birth(
 
 
 def _check_emitted_types(pipeline: Pipeline, fold: Ordered, born: TableBirth) -> None:
-    """Raises DeclarationError if sessions and their emitted table differ in a column's type."""
+    """Raises DeclarationError if a column of emitted sessions has another type than declared.
+
+    `born` is the table that folds rows into sessions with the ordered fold `fold`. When a session
+    ends, it becomes a row of another table of the pipeline, which declares its columns' types.
+    """
     types = dict(born.columns)
     for table in pipeline.tables:
         for column in table.emitted if table.name == fold.emits else ():

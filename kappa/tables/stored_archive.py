@@ -44,11 +44,11 @@ _BLOCKED = ["_partition", "_block"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A file of an archive: rows of a partition, in the order of offsets.
+    """A data file of an archive: rows of a partition, in the order of offsets.
 
-    `first` is the offset at which the file's slice begins. `first` identifies the file among the
-    files of the partition. `least` and `greatest` are the offsets of the first and last row. A file
-    contains at least one row.
+    `first` is the offset at which the file's slice begins; this offset identifies the file among
+    the files of the partition. `least` and `greatest` are the offsets of the first and the last
+    row. A file contains at least one row.
     """
 
     path: str
@@ -61,10 +61,13 @@ class Block:
 
 
 class StoredArchive:
-    """The Delta table of an archive, at the version of the last opening or commit."""
+    """An opened archive, at the version that was opened or committed last."""
 
     def __init__(self, path: str, table: DeltaTable) -> None:
-        """Wraps an open table. Callers use `open_archive` or `ensure_archive` instead."""
+        """Wraps the opened Delta table of an archive.
+
+        Other modules call `open_archive` or `ensure_archive` instead.
+        """
         self.path = path
         self._table = table
         # The mark of the version that was read last: a commit's mark never changes.
@@ -74,11 +77,14 @@ class StoredArchive:
 
     @property
     def version(self) -> int:
-        """Returns the newest version that this handle knows of."""
+        """Returns the version that this object has opened or committed last."""
         return int(self._table.version())
 
     def mark(self) -> ArchiveMark:
-        """Returns the mark of the newest commit. Raises Damaged if that commit has no mark."""
+        """Returns the mark of the newest commit, which says what the archive covers.
+
+        Raises Damaged if that commit has no mark.
+        """
         version = self.version
         if self._mark is None or self._mark[0] != version:
             where = f"version {version} of {self.path}"
@@ -87,7 +93,7 @@ class StoredArchive:
         return self._mark[1]
 
     def blocks(self) -> tuple[Block, ...]:
-        """Lists the archive's files, in the order of partitions and offsets."""
+        """Lists the data files of the archive, in the order of partitions and offsets."""
         import pyarrow as pa  # noqa: PLC0415  # it takes a while, and only the archiver needs it
 
         found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
@@ -116,8 +122,9 @@ class StoredArchive:
         """Commits a file of new rows, and removes the files that `replaced` lists.
 
         `block` is the new file, or None if the slice contains no record. The new file also contains
-        the rows of the replaced files. When this method returns, the commit is on the disk. Raises
-        Broken if the slice of `guard` is committed already.
+        the rows of the replaced files. `mark` is the metadata of the commit, and `guard` is its
+        Delta transaction. When this method returns, the commit is on the disk. Raises Broken if
+        this transaction was already committed.
         """
         done = attempted(
             lambda: self._table.transaction_version(guard.application),
@@ -146,7 +153,10 @@ class StoredArchive:
         failpoint("archive.after_append")
 
     def settle(self, store: Store) -> None:
-        """Makes the newest version durable, and stores its file sums and its list's sum."""
+        """Makes the newest version durable, and stores a record of its checksums.
+
+        The record contains the checksums of the version's files, and the checksum of the file list.
+        """
         added = sync_commit(store, self.path, self.version)
         needed = {sum_name(block.path) for block in self.blocks()}
         known = {**self.sums(store), **added}
@@ -156,14 +166,17 @@ class StoredArchive:
         _LASTING.put(store, _lasting_name(self.path), lasting)
 
     def sums(self, store: Store) -> Sums:
-        """Returns the sums of the archive's files, as computed when the files were written."""
+        """Returns the stored checksums of the archive's files.
+
+        The checksums were computed when the files were committed.
+        """
         lasting = self._lasting(store)
         return {} if lasting is None else lasting.sums
 
     def ensure_listed(self, store: Store) -> None:
-        """Raises Damaged if the newest durable version has other files than were recorded.
+        """Raises Damaged if the newest durable version has other files than when it was committed.
 
-        The sum of the version's file list is compared with the recorded sum.
+        The checksum of the version's file list is compared with the stored checksum.
         """
         lasting = self._lasting(store)
         if lasting is not None and lasting.file_list is not None:
@@ -193,8 +206,9 @@ class StoredArchive:
     ) -> None:
         """Raises Damaged if a file of these blocks has changed since it was written.
 
-        The error names the file. In a bucket, the `copies` of the files on this host are checked,
-        as in `ensure_archived_whole`.
+        The error names the file. If the archive is in a bucket, `copies` returns the local path of
+        a downloaded file for its URL, and this local file is checked. Without `copies`, the files
+        are downloaded for the check.
         """
         paths = [block.path for block in blocks]
         ensure_archived_whole(store, self.sums(store), paths, copies=copies, hint=HINT)
@@ -202,8 +216,9 @@ class StoredArchive:
     def tidy(self, store: Store, *, long_log: int) -> None:
         """Deletes the files that the newest version does not need.
 
-        If the version is a multiple of `long_log`, this method first writes a checkpoint, so that
-        the older log can be deleted too. No other process may write meanwhile.
+        If the version is a multiple of `long_log`, this method first writes a checkpoint of the
+        table's log, so that older log files can be deleted too. No other process may write
+        meanwhile.
         """
         if self.version % long_log == 0:
             vouched = None if self._listed is None else self._listed.sum
@@ -215,11 +230,11 @@ class StoredArchive:
 
 
 class LastingVersion(Struct, frozen=True):
-    """The newest durable version of an archive: the counterpart of a table's frontier.
+    """The stored record of an archive's newest durable version, like a frontier for a table.
 
-    `sums` are the sums of the version's files; files that were written before Kappa recorded sums
-    have none. `file_list` is the sum of the file list, as in a frontier, or None if an older Kappa
-    has written the version.
+    `sums` contains the checksums of the version's files; files that were written before Kappa
+    stored checksums have none. `file_list` is the checksum of the file list, or None if an older
+    Kappa has written the version.
     """
 
     version: int
@@ -242,7 +257,7 @@ def open_archive(path: str) -> StoredArchive | None:
 
 @contextmanager
 def _mended_as_archive() -> Iterator[None]:
-    """Replaces the hint of a Damaged error from the block by the hint for archives."""
+    """Gives a Damaged error that the block raises another hint: how to repair an archive."""
     try:
         yield
     except Damaged as error:
@@ -252,9 +267,10 @@ def _mended_as_archive() -> Iterator[None]:
 def ensure_archive(
     store: Store, path: str, columns: Iterable[tuple[str, str]], mark: ArchiveMark
 ) -> StoredArchive:
-    """Opens an archive for its writer, or creates an empty archive with `columns` and `mark`.
+    """Opens an archive for its writer, or creates an empty archive.
 
-    A commit that was not complete when power was lost is deleted.
+    A new archive has the columns `columns`, and the metadata of its first commit is `mark`. Commits
+    after the newest durable version are deleted: they may be incomplete after a power loss.
     """
     name = _lasting_name(path)
     lasting = _LASTING.get(store, name, f"the newest version of archive {path}")

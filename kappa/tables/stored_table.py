@@ -59,7 +59,10 @@ class StoredTable:
     """A Delta table of a build, held open by the build's job at the newest version."""
 
     def __init__(self, path: str, table: DeltaTable, keys: Sequence[str] = ()) -> None:
-        """Wraps an open table. Callers use `open_table` or `ensure_table` instead."""
+        """Wraps an opened Delta table of a build.
+
+        Other modules call `open_table` or `ensure_table` instead.
+        """
         self.path = path
         self.keys = tuple(keys)
         self._properties = _writer_properties(keys)
@@ -72,15 +75,15 @@ class StoredTable:
 
     @property
     def version(self) -> int:
-        """Returns the newest version that this handle knows of.
+        """Returns the newest version that this object knows of.
 
-        The handle knows its own commits. After `refresh`, it also knows the commits of other
-        handles.
+        The object knows its own commits. After `refresh`, it also knows a commit that the job has
+        made through another object.
         """
         return int(self._table.version()) + self._unread
 
     def refresh(self) -> None:
-        """Reads a commit that this job has made without this handle.
+        """Reads a new commit that this job has made through another object.
 
         Raises KappaError if there is more than one new commit, because then another process writes.
         """
@@ -90,9 +93,10 @@ class StoredTable:
         self._ensure_own(before + 1)
 
     def go_on_with(self, newer: StoredTable) -> None:
-        """Continues from `newer`, a later handle of the same table, opened at a newer checkpoint.
+        """Takes over the Delta table that `newer` has opened.
 
-        Raises KappaError if another process has committed.
+        `newer` is an object for the same table, and was opened later, from a newer checkpoint.
+        Raises KappaError if another process has committed to the table.
         """
         before = self.version
         self._table, self._unread = newer._table, 0
@@ -100,11 +104,17 @@ class StoredTable:
         self._ensure_own(before)
 
     def mark(self) -> Mark:
-        """Returns the mark of the newest commit. Raises Damaged if that commit has no mark."""
+        """Returns the mark of the newest commit: the offsets that the table has folded, and totals.
+
+        Raises Damaged if that commit has no mark.
+        """
         return mark_of(self._at, self.version)
 
     def append(self, rows: pa.Table, mark: Mark, guard: Guard) -> None:
-        """Appends rows. The rows have the table's columns, in the table's order."""
+        """Appends rows in one commit. The rows have the table's columns, in the table's order.
+
+        `mark` is the metadata of the commit, and `guard` is its Delta transaction.
+        """
         self._write(rows, "append", mark, guard, f"rows could not be appended to {self.path}")
 
     def merge(
@@ -114,11 +124,12 @@ class StoredTable:
         mark: Mark,
         guard: Guard | None,
     ) -> None:
-        """Folds contributions into the rows of their keys.
+        """Folds contributions into the stored rows of their keys, in one commit.
 
-        `how` is the SQL of the merge. `guard` is None if the contributions were recent rows
-        (engine/write/recent_rows.py): their slices are committed already. Raises Broken if a result
-        does not fit its column.
+        `rows` are the contributions, and `how` is the SQL of the merge. `mark` is the metadata of
+        the commit, and `guard` is its Delta transaction. `guard` is None if the contributions come
+        from a table of recent rows, because their slices are committed already. Raises Broken if a
+        result does not fit its column.
         """
         before = self._read_on()
         with self._guards.once(self._table, guard):
@@ -148,14 +159,17 @@ class StoredTable:
         self._committed(before)
 
     def replace(self, rows: pa.RecordBatchReader, mark: Mark, guard: Guard) -> None:
-        """Replaces all rows of the table with these rows."""
+        """Replaces all rows of the table with these rows, in one commit.
+
+        `mark` is the metadata of the commit, and `guard` is its Delta transaction.
+        """
         self._write(rows, "overwrite", mark, guard, f"{self.path} could not be written anew")
 
     def commit_nothing(self, mark: Mark, guard: Guard | None) -> None:
         """Commits a version with the same rows, for a slice that contributes no rows.
 
-        The commit shows that the table has folded the slice. If `guard` is None, the commit belongs
-        to no slice.
+        The commit's metadata, `mark`, shows that the table has folded the slice. `guard` is the
+        Delta transaction of the slice's commit, or None if the commit is not for a slice.
         """
         version = self.version + 1
         with self._guards.once(self._table, guard):
@@ -169,7 +183,7 @@ class StoredTable:
         self._put_version(version)
 
     def empty(self, mark: Mark) -> None:
-        """Deletes all rows."""
+        """Deletes all rows of the table, in a commit with the metadata `mark`."""
         # Imported late, for the reason below.
         import pyarrow as pa  # noqa: PLC0415
 
@@ -177,21 +191,28 @@ class StoredTable:
         self._write(none, "overwrite", mark, None, f"{self.path} could not be emptied")
 
     def files(self) -> tuple[str, ...]:
-        """Lists the version's data files as absolute paths or URLs, without reading the files."""
+        """Lists the data files of the newest version, without reading the files.
+
+        The files are absolute paths or URLs.
+        """
         return files_of(self._at, self.version, self._table.file_uris)
 
     def file_sizes(self) -> tuple[int, ...]:
-        """Returns the sizes of this version's files, in bytes."""
+        """Returns the sizes of the newest version's data files, in bytes."""
         return tuple(int(size) for size in self.facts().column("size_bytes").to_pylist())
 
     def rows(self) -> int:
-        """Returns the number of rows in this version, from the statistics in the Delta log."""
+        """Returns the number of rows in the newest version.
+
+        The number comes from the statistics in the Delta log.
+        """
         return sum(self.facts().column("num_records").to_pylist())
 
     def facts(self) -> pa.Table:
-        """Returns the Delta log's entries for this version's files, as a table with a row per file.
+        """Returns the entries of the Delta log for the data files of the newest version.
 
-        An entry contains the file's path, size, number of rows and other statistics.
+        The result is a table with a row per file. An entry contains the file's path, size, number
+        of rows and other statistics.
         """
         # The import takes 0.13 s, and readers of lists of files do not need it.
         import pyarrow as pa  # noqa: PLC0415
@@ -199,7 +220,11 @@ class StoredTable:
         return pa.table(self._table.get_add_actions(flatten=True))
 
     def compact(self, mark: Mark, *, target_bytes: int) -> None:
-        """Joins files that are smaller than `target_bytes`. The rows and the mark stay the same."""
+        """Joins files that are smaller than `target_bytes` into larger files.
+
+        The rows stay the same. `mark` is the metadata of the commit, equal to that of the previous
+        commit.
+        """
         self._tidy(
             lambda: self._table.optimize.compact(
                 target_size=target_bytes,
@@ -211,7 +236,10 @@ class StoredTable:
         )
 
     def delete(self, where: str, mark: Mark) -> None:
-        """Deletes the rows that meet a condition in DataFusion's SQL. The mark stays the same."""
+        """Deletes the rows that meet a condition in DataFusion's SQL.
+
+        `mark` is the metadata of the commit, equal to that of the previous commit.
+        """
         self._tidy(
             lambda: self._table.delete(
                 where,
@@ -253,24 +281,28 @@ class StoredTable:
         self._committed(before)
 
     def _committed(self, before: int) -> None:
-        """Checks the commit that this handle has just made, and makes it visible to readers.
+        """Checks the commit that this object has just made, and makes it visible to readers.
 
         `before` is the version before the commit. If there was nothing to commit, the version is
-        still `before`, and the method only checks it. Raises KappaError if another process has
-        committed.
+        still `before`; then nothing has to be made visible. Raises KappaError if another process
+        has committed.
         """
         self._ensure_own(before + 1)
         if self.version > before:
             self._put_version(before + 1)
 
     def _put_version(self, version: int) -> None:
-        """Does nothing here, because readers of this table can read a new version at once.
+        """Does nothing, because readers of this table can read a new version at once.
 
-        A table with a mirror overrides this method, and puts the version into the bucket.
+        The class of tables with a mirror overrides this method, and copies the version into the
+        bucket.
         """
 
     def _read_on(self) -> int:
-        """Reads the job's commits that this handle has not read yet. Returns the version."""
+        """Reads the job's own commits that this object has not read yet.
+
+        Returns the newest version.
+        """
         version = self.version
         if self._unread:
             self._update()
@@ -283,7 +315,7 @@ class StoredTable:
         self._unread = 0
 
     def _ensure_own(self, at_most: int) -> None:
-        """Raises KappaError if the table has a later version than `at_most` (law 18).
+        """Raises KappaError if the table has a later version than `at_most`.
 
         A later version shows that another process has committed to the table.
         """
@@ -306,7 +338,8 @@ def strangers(path: str, version: int, own: int) -> KappaError:
 def open_table(path: str, keys: Sequence[str] = ()) -> StoredTable | None:
     """Opens a build's table. Returns None if the table does not exist.
 
-    `keys` are the columns by which readers find rows; new files get a Bloom filter for each.
+    `keys` are the columns by which readers find rows; new files get a Bloom filter for each of
+    these columns.
     """
     try:
         return StoredTable(path, open_newest(path), keys)
@@ -319,9 +352,9 @@ def ensure_table(
 ) -> StoredTable:
     """Opens a build's table, or creates the table if it does not exist.
 
-    Version 0 of a new table contains `mark` and the rows that `first` returns, or no rows without
-    `first`. `keys` are the columns by which readers find rows; new files get a Bloom filter for
-    each key.
+    Version 0 of a new table contains the rows that `first` returns, or no rows without `first`. The
+    metadata of this commit is `mark`. `keys` are the columns by which readers find rows; new files
+    get a Bloom filter for each of these columns.
     """
     found = open_table(path, keys)
     if found is not None:

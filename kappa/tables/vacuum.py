@@ -1,4 +1,7 @@
-"""The files of a Delta table that neither its newest version nor a pinned version needs."""
+"""Finds and deletes the files of a Delta table that no version in use needs.
+
+The versions in use are the newest version and the pinned versions.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +49,19 @@ def unneeded(
     vouched: str | None,
     listed: dict[int, FileList] | None = None,
 ) -> tuple[str, ...]:
-    """Lists the files that neither the newest version nor a pinned version needs.
+    """Lists the files of a table that neither the newest version nor a pinned version needs.
 
     A version needs its data files, and the log files from the last checkpoint before the version.
     This function syncs that checkpoint to the disk. The caller must have deleted all commits after
-    the version `newest`. A pinned version that is no longer complete was deleted before it was
-    pinned, so this function skips that version: the reader that has pinned it notices the loss and
-    starts over. `listed` is a cache of file lists by version; the caller passes the same cache to
-    each call, because a file list never changes, and reading a list takes some milliseconds.
-    `vouched` is the sum of the newest version's file list in the frontier, or None. Raises Damaged
-    if a file of the newest version is missing, or if the sum of the newest version's file list
-    differs from `vouched`.
+    the version `newest`. If files of a pinned version are missing, they were deleted before the
+    version was pinned. Then this function skips the version: the reader that has pinned it notices
+    the loss and starts over.
+
+    `listed` is a cache of file lists by version; the caller passes the same cache to each call,
+    because a file list never changes, and reading a list takes some milliseconds. `vouched` is the
+    checksum of the newest version's file list that the frontier contains, or None. Raises Damaged
+    if a file of the newest version is missing, or if the newest version's file list does not have
+    the checksum `vouched`.
     """
     known = {} if listed is None else listed
     # Names and not paths: an hour of history has thousands of names, and a slice waits meanwhile.

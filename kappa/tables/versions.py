@@ -1,4 +1,4 @@
-"""The versions of a Delta table: their exact files, columns and marks."""
+"""The versions of a Delta table: their exact files, columns and metadata (marks)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _COMPARED: dict[str, FileList] = {}
 def note_compared(path: str, found: FileList) -> None:
     """Caches the file list of a table that this process writes.
 
-    The list was checked against a frontier, or belongs to the frontier that is published next.
+    The list was compared with the checksum in a frontier, or belongs to a version that the next
+    frontier will contain.
     """
     _COMPARED[path] = found
 
@@ -53,12 +54,12 @@ def list_of(
 ) -> FileList:
     """Returns the list of the live files of a version.
 
-    If possible, the list is computed from an earlier list and the commits after it. The earlier
-    list is `known`, or the list in the cache of `note_compared`. `vouched` is the sum of the file
-    list in the frontier that names this version. `vouched` is None if this process has committed
-    the version itself and publishes the version next, or if an older Kappa has written the
-    frontier. Raises Damaged if the list has another sum, or if the version does not exist (any
-    more).
+    If possible, the list is computed from the list of an earlier version and the commits after it.
+    The earlier list is `known`, or the list in the cache of `note_compared`. `vouched` is the
+    checksum of the file list in the frontier that contains this version. `vouched` is None if this
+    process has committed the version itself and will publish it with the next frontier, or if an
+    older Kappa has written the frontier. Raises Damaged if the list does not have this checksum, or
+    if the version does not exist (any more).
     """
     bases = [
         each
@@ -81,7 +82,8 @@ def list_of(
 def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileList:
     """Returns the file list of a version, computed from the newest earlier list in `known`.
 
-    If `known` contains no earlier list, the list is read from the log.
+    `known` maps versions to file lists. If it contains no earlier list, the list is read from the
+    table's log.
     """
     last = max((each for each in known if each <= version), default=None)
     return list_of(path, version, None, None if last is None else known[last])
@@ -90,16 +92,17 @@ def list_since(path: str, known: Mapping[int, FileList], version: int) -> FileLi
 def files(path: str, version: int, vouched: str | None) -> tuple[str, ...]:
     """Lists the exact data files of a version, as absolute paths or URLs.
 
-    `vouched` is the sum of the version's file list in a frontier, or None (see `list_of`). The
+    `vouched` is the checksum of the version's file list in a frontier, or None (see `list_of`). The
     parameter has no default, so that no caller forgets to pass it. Raises the errors of `list_of`.
     """
     return list_of(path, version, vouched).at(path)
 
 
 def files_of(path: str, version: int, listed: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-    """Returns the sorted data files of an open version, as absolute paths or URLs.
+    """Returns the sorted data files of a version that is open in delta-rs.
 
-    `listed` is delta-rs's method that lists the files. `path` and `version` appear in errors.
+    The files are absolute paths or URLs. `listed` is delta-rs's method that lists the files. `path`
+    and `version` appear in errors.
     """
     said = attempted(listed, f"the files of {path} version {version} could not be listed")
     return tuple(sorted(map(_local_path, said)))
@@ -125,7 +128,7 @@ def log_of(path: str, version: int) -> tuple[str, ...]:
 
 
 class FileLists:
-    """A cache for `files`, with the newest file list of each table."""
+    """A cache of the newest file list of each table, for a process that lists files often."""
 
     def __init__(self, *, tables: int = 256) -> None:
         """Creates an empty cache for at most `tables` tables."""
@@ -133,11 +136,11 @@ class FileLists:
         self._last: dict[str, FileList] = {}
 
     def at(self, path: str, version: int, vouched: str | None) -> tuple[str, ...]:
-        """Lists the files of a version, as `files` does."""
+        """Lists the data files of a version, like the function `files`."""
         return self.list_at(path, version, vouched).at(path)
 
     def list_at(self, path: str, version: int, vouched: str | None) -> FileList:
-        """Returns the file list of a version, as `list_of` does."""
+        """Returns the file list of a version, like the function `list_of`."""
         last = self._last.get(path)
         found = list_of(path, version, vouched, last)
         if last is None or last.version < version:
@@ -149,13 +152,14 @@ class FileLists:
 
 
 def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], bool] | None:
-    """Lists the files of version `until` that contain rows changed by slices after `version`.
+    """Lists the files of the version `until` with rows that slices after `version` have changed.
 
-    The files contain each changed row that still exists, and may contain other rows. The commits of
-    maintenance and of drains belong to no slice, and change no row that readers see. The second
-    value is True if such a commit has deleted rows of these slices: a drain deletes recent rows,
-    and maintenance deletes hidden rows. Returns None if a commit does not exist any more. Raises
-    Damaged if a commit cannot be read.
+    Returns the names of the files, and True if some of these rows are missing. The files contain
+    each changed row that still exists, and may contain other rows. The commits of maintenance and
+    of drains belong to no slice, and change no row that readers see. But such a commit may have
+    deleted changed rows: a drain deletes recent rows, and maintenance deletes hidden rows. In this
+    case, the second value is True. Returns None if a commit does not exist any more. Raises Damaged
+    if a commit cannot be read.
     """
     found, lacks = set[str](), False
     try:
@@ -176,8 +180,8 @@ def touched_files(path: str, version: int, until: int) -> tuple[frozenset[str], 
 def files_of_commit(path: str, version: int) -> Iterator[Path]:
     """Yields the paths of the files that a commit has added, and of the commit itself.
 
-    If Spark has written a checksum file for one of these files, its path is yielded too. Raises
-    Damaged if the commit cannot be read.
+    If Spark has written a checksum file for one of these files, the path of the checksum file is
+    yielded too. Raises Damaged if the commit cannot be read.
     """
     try:
         added = read_commit(path, version).added
@@ -207,7 +211,7 @@ def schema(path: str, version: int) -> tuple[tuple[str, str], ...]:
 
 
 def mark_of(path: str, version: int) -> Mark:
-    """Returns the mark of the commit that made a version.
+    """Returns the mark of a version's commit: the offsets that the table has folded, and totals.
 
     Raises Damaged if the commit has no mark, or does not exist (any more).
     """
@@ -215,15 +219,18 @@ def mark_of(path: str, version: int) -> Mark:
 
 
 def mark_text(path: str, version: int) -> str | None:
-    """Returns the text of a commit's mark, or None if the commit has no mark."""
+    """Returns the text of the mark in a version's commit, or None if the commit has no mark.
+
+    The mark is the metadata that Kappa stores in a commit.
+    """
     return commit_info(path, version).get("userMetadata")
 
 
 def commit_info(path: str, version: int) -> Mapping[str, Any]:
-    """Returns the `commitInfo` action of the commit that made a version.
+    """Returns the `commitInfo` action of a version's commit.
 
-    Returns an empty mapping if the commit has none. Raises Damaged if the commit does not exist
-    (any more) or cannot be read.
+    Returns an empty mapping if the commit contains no such action. Raises Damaged if the commit
+    does not exist (any more) or cannot be read.
     """
     try:
         lines = read_file(commit_path(path, version)).decode().splitlines()

@@ -1,12 +1,11 @@
 """Computes the data that the pages show; each module computes the data of one page.
 
-The templates are in serving/http/page. The functions are pure where possible. A page changes
-nothing: the scripts of a page send requests to the API. Read the modules in this order:
+The templates are in serving/http/page. The functions are pure where possible. To show a page
+changes nothing. If a person requests a change on a page, the page's script sends the request to the
+API. Read the modules in this order:
 
     routes        the addresses of all pages, and a page as an HTTP response
-    states        the words for all states, such as `Up to date` and `Waiting for approval`
     overview      pipelines with their builds and health
-    open_matters  what is wrong or waits for a person, for overview, navigation and alerts page
     alerts        notices and alerts; the most urgent come first
     rollout       one rollout: stages, lag, checks, and possible actions
     code_changes  the code that changed between two builds
@@ -19,13 +18,14 @@ nothing: the scripts of a page send requests to the API. Read the modules in thi
     graph_states  the states of the nodes in this picture
     queries       the answer to a typed query, as rows, as a chart, and as CSV
     build_rates   the offsets of a build over time, for charts and rates
-    boards        the drawings of the project's dashboards (kappa/declare/board.py)
+    boards        the charts of the project's boards (dashboards)
 
-The HTTP API returns the JSON documents that the commands print with `-o json`, and accepts the same
-intents as the commands. The modules of the API make no decisions, and a request delays no rollout:
+The HTTP API returns the JSON documents that the commands print with `-o json`. It accepts intents:
+requests to promote, undo, abandon, verify, retire, pause or resume, as the commands do. The modules
+of the API make no decisions, and a request delays no rollout:
 
     api           the addresses, and the response of each
-    intents       explains and records a client's intents for rollouts, once per key
+    intents       explains and records a client's intents, once per Idempotency-Key
 """
 
 __all__ = ["api", "graph_layout", "routes", "table"]

@@ -1,7 +1,9 @@
-"""The routes of the HTTP API: the JSON documents of the commands' `-o json`, and intents.
+"""The routes of the HTTP API, which returns JSON documents and accepts intents.
 
-This module makes no decisions. The server is in serving/http/http.py, the observations are in
-replay/status/status_cache.py, and the pages are in replay/page/routes.py.
+The documents are the same as those of the commands with `-o json`. An intent is a request to
+promote, undo, abandon, verify, retire, pause or resume. This module makes no decisions.
+serving/http/http.py contains the server, replay/status/status_cache.py makes the observations, and
+replay/page/routes.py contains the pages.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def rollouts(
 ) -> Response:
     """Lists all rollouts, oldest first. If a rollout has served, its entry includes the receipt.
 
-    Send the `ETag` of the response as the `If-Match` of an intent.
+    A later intent needs the `ETag` of this response as its `If-Match` header. The API refuses the
+    intent if the generation has changed since this response.
     """
     state = desk_of(request).here.state()
     listing = history_listing(
@@ -162,7 +165,10 @@ def rejects(
     reason: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> Response:
-    """Lists the newest rejects of serving builds or of one build (`kappa rejects -o json`)."""
+    """Lists the newest rejects of the serving builds, or of one build.
+
+    The response equals the output of `kappa rejects -o json`.
+    """
     here = desk_of(request).here
     found = newest_rejects(
         here.store,
@@ -237,7 +243,7 @@ def redrive_rejects(
 
 
 class RetryRequest(BaseModel):
-    """Dead letters of an alert, to be sent again."""
+    """The body of a request to send dead letters of an alert again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -268,7 +274,7 @@ def retry_dead_letters(
 ) -> Response:
     """Sends the dead letters of an alert again, once each, as `kappa alerts retry` does.
 
-    The platform sends the letters, at once or as soon as it is up.
+    The platform sends the dead letters at once, or as soon as the platform is up.
     """
     here = desk_of(request).here
     if not wanted.dry_run and idempotency_key is None:
@@ -290,7 +296,11 @@ def _tried_or_done_once(
     key: str | None,
     act: Callable[[], Mapping[str, Any]],
 ) -> Response:
-    """Runs `act`: each time for a dry run, and otherwise once for each Idempotency-Key."""
+    """Returns the result of `act` as a response, and runs `act` at most once per `key`.
+
+    `key` is the request's Idempotency-Key. If a request with this key was handled before, `act`
+    does not run again, and the response contains the first result. A dry run always runs `act`.
+    """
     if wanted.dry_run or key is None:
         return _json_response(act())
     return _json_response(do_once(store, key, wanted.model_dump(mode="json"), act), status=202)
@@ -308,7 +318,10 @@ def _no_key() -> HttpError:
 @router.get(f"{API}/alerts", tags=["platform"], responses=json_answer(OBJECT))
 @needs(Act.LOOK)
 def alerts(request: Request) -> Response:
-    """Lists the alerts and the dead letters (`kappa alerts list -o json`, also with `--dead`)."""
+    """Lists the alerts and their dead letters.
+
+    The response contains the output of `kappa alerts list -o json`, with and without `--dead`.
+    """
     here = desk_of(request).here
     found = alert_statuses(here.store)
     letters = ((each.name, letter) for each in found for letter in each.dead)

@@ -1,7 +1,7 @@
 """Runs the queries of a board's charts on one pinned snapshot, and draws the answers.
 
-An answer has the form of a query's JSON answer: the names and DuckDB types of the columns, and the
-rows.
+An answer is the JSON document that the HTTP API returns for a query: the names and DuckDB types of
+the columns, and the rows.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ _NUMBERS = re.compile(
 class DrawnNumber:
     """A chart that shows a single value.
 
-    If the query returns two values, `beside` is the name and the value of the second column.
+    If the query returns a second column, `beside` is the name and the value of this column,
+    otherwise None.
     """
 
     value: object
@@ -108,7 +109,7 @@ class DrawnBars:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRows:
-    """The rows of an answer, for display as a table."""
+    """The rows that a query returned, for display as a table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -118,8 +119,8 @@ class DrawnRows:
 class DrawnLines:
     """A line chart.
 
-    `chart` has the form that the page's script expects. `last` contains the last rows of the
-    answer; the page shows these rows as a table, in addition to the lines.
+    `chart` has the form that the page's script expects. `last` contains the last rows that the
+    query returned; the page shows these rows as a table, in addition to the lines.
     """
 
     chart: Mapping[str, Any]
@@ -149,8 +150,7 @@ Read = tuple[str, str]
 class ChartAnswer:
     """A chart with its drawing, or with the error `trouble` if its query failed.
 
-    `note` is a sentence about rows that are not shown, or "". `is_whole` is True if the chart shows
-    all rows although the board has a range of time.
+    `note` is a sentence about rows that the page does not show, or "" if it shows all rows.
     """
 
     chart: Chart
@@ -164,9 +164,8 @@ class ChartAnswer:
 class BoardAnswer:
     """The answers of all charts of a board, from one pinned snapshot.
 
-    `reads` are the stored tables that the queries read, and `frontiers` maps each pipeline of these
-    tables to the frontier of the snapshot. `has_times` is True if a chart has a time axis or reads
-    a table whose key is a time; only then can the user choose a range of time.
+    `reads` are the stored tables that the queries read, as (pipeline, table). `frontiers` maps each
+    pipeline of these tables to the frontier of the snapshot.
     """
 
     generation: int
@@ -190,7 +189,7 @@ class BoardAnswer:
 
     @property
     def newest_at(self) -> datetime | None:
-        """Returns the newest time on the axis of a chart, or None if no chart has times."""
+        """Returns the latest time on the time axes of all charts, or None if no chart has times."""
         newest = (
             each.drawn.chart["x"][-1]
             for each in self.charts
@@ -214,11 +213,10 @@ def answer_board(
 ) -> BoardAnswer:
     """Answers all queries of a board from one snapshot, in the same way as queries over HTTP.
 
-    If `since` is given, tables whose key is a time have only rows since that time, and line charts
-    and tables over times begin at that time. If a query fails, or names a table that the `reader`
-    may not read, only the chart of that query shows the error. Each attempt uses a new snapshot.
-    Raises Conflict if the lease on the snapshot ended too early in every attempt. Raises ClientLeft
-    if the `client` disconnects before the end.
+    If `since` is given, line charts over time begin at that time. If a query fails, or names a
+    table that the `reader` may not read, only the chart of that query shows the error. If the lease
+    on the snapshot ends too early, all queries run again on a new snapshot, and Conflict is raised
+    after the last attempt. Raises ClientLeft if the `client` disconnects before the end.
     """
     attempt = 0
     while True:
@@ -238,7 +236,10 @@ def answer_board(
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
-    """Returns True if a pipeline of the board has published a frontier after the answer's."""
+    """Returns True if newer rows can be read than the rows from which the answer was computed.
+
+    This is the case if a pipeline has published a newer frontier than the frontier in the answer.
+    """
     newest = (
         (frontier, Frontiers(store, frontier.build).newest())
         for frontier in answer.frontiers.values()
@@ -385,11 +386,10 @@ def _board_answer(
 
 
 def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[Drawn, str]:
-    """Returns the drawing of the answer to the query `sql` in a kind of chart, and a note. Pure.
+    """Returns the drawing of an answer in the given kind of chart, and a note. Pure.
 
-    Bars of names are sorted by their values, the largest first, unless the query has an `order by`.
-    The note is a sentence if rows are left out or not visible without scrolling; otherwise it is
-    "". Raises UsageError if the columns or rows cannot be drawn in this kind of chart.
+    The note is a sentence if the page leaves out rows, or shows them only after scrolling;
+    otherwise it is "". Raises UsageError if this kind of chart cannot show the columns or rows.
     """
     names, rows = (shown := typed_rows(answer)).columns, shown.rows
     types = tuple(column["type"] for column in answer["columns"])
@@ -554,10 +554,10 @@ def tables_read(
 ) -> frozenset[Read]:
     """Returns the stored tables that a query reads, as (pipeline, table). Pure.
 
-    `births` maps each pipeline to the birth certificate of the build that serves. `names_in`
-    returns the relations that a query names, as (schema, name). If the query names a view that is
+    `births` maps each pipeline to the birth certificate of its serving build. `names_in` returns
+    the tables and views that a query names, as (schema, name). If the query names a view that is
     not stored, the tables that the view reads are returned instead. Names that are not served, and
-    names defined by a `with`, are ignored.
+    names that a `with` clause defines, are ignored.
     """
     found: set[Read] = set()
     seen: set[Read] = set()

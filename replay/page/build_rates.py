@@ -1,8 +1,8 @@
 """Computes the offsets of a build over time from recorded frontiers, for charts and rates.
 
 Each frontier records the offsets that readers can see, and the time at which the frontier was
-published, so nothing is measured. The module uses the newest frontiers, and the kept frontiers of
-the last hour. One kept frontier exists per minute.
+published, so no separate measurement is needed. The module uses the newest frontiers, and the kept
+frontiers of the last hour. Kappa keeps one frontier per minute.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def joined_points(
 
 
 def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
-    """Returns the mean growth in offsets per second over the last ten minutes. Pure.
+    """Returns the mean growth of a build's offsets, per second, over the last ten minutes. Pure.
 
-    If the history is shorter than ten minutes, the mean covers the time since its first point.
-    Returns None if the history is empty, or shorter than a second.
+    If the history `steps` is shorter than ten minutes, the mean covers the time since the first
+    point. Returns None if the history is empty, or shorter than a second.
     """
     if not steps:
         return None
@@ -145,9 +145,9 @@ def rates_over_time(steps: Sequence[HistoryPoint], now: datetime) -> tuple[list[
     """Returns times in seconds since 1970, and the rate in the interval before each time. Pure.
 
     A rate is in offsets per second. The times are evenly spaced. The last time is not later than
-    the newest frontier, because the growth after that frontier is unknown until the next one. But
-    if the newest frontier is older than 90 seconds, the build is assumed to stand still, and the
-    times continue until `now`.
+    the newest frontier, because the growth after that frontier is unknown until the next frontier.
+    But if the newest frontier is older than 90 seconds, the build is assumed to stand still, and
+    the times continue until `now`.
     """
     if not steps:
         return [], []

@@ -22,7 +22,8 @@ _KINDS = {"+": "new", "-": "old", "@": "place"}
 class DiffLine:
     """A line of a diff.
 
-    `kind` is "new", "old", "place" (a position in the part), or "" for a line of context.
+    `kind` is "new", "old", "place" for a line that gives a position in the code (`@@ ... @@`), or
+    "" for a line of context.
     """
 
     kind: str
@@ -54,7 +55,7 @@ def code_changes(store: Store, before: str, after: str) -> tuple[ChangedPart, ..
 def changed_parts_shown(diffs: Iterable[PartDiff]) -> tuple[ChangedPart, ...]:
     """Converts diffs to changed parts for the page, with a kind for each line. Pure.
 
-    At most 300 lines of a part are included.
+    The result contains at most 300 lines of each part.
     """
     return tuple(
         ChangedPart(

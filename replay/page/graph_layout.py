@@ -67,10 +67,11 @@ class DrawnNode:
     """A node in a picture: its upper left corner in pixels, its texts, and the address of its page.
 
     `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
-    or the effect of a rollout on the node. `touch` is this effect in full, and `title` has all
-    texts in full. `height` is in pixels. `depth` is the layer, but at most the largest indentation
-    of a list. `reads` names the nodes that this node reads. `reads` is "" if this node reads only
-    the node above it in a list, and the rate and the lag are unknown.
+    or the effect of a rollout on the node. `touch` is the effect of the rollout in full, and
+    `title` has all texts in full. `height` is in pixels. `depth` is the node's indentation in a
+    list: the number of its layer, up to a maximum. `reads` names the nodes that this node reads,
+    with rate and lag if known. `reads` is "" if the node reads only the node above it in the list,
+    and neither rate nor lag is known.
     """
 
     node: GraphNode
@@ -92,9 +93,9 @@ class DrawnNode:
 class DrawnEdge:
     """An edge in a picture: the data of an SVG path, and the labels `rate` and `lag`.
 
-    The rate is written above the point (`x`, `y`), and the lag below the point. The point is near
-    the end of the edge, because many edges may begin at the same node. `is_touched` is True if a
-    rollout affects both nodes.
+    The page writes the rate above the point (`x`, `y`), and the lag below this point. The point is
+    near the end of the edge, because many edges may begin at the same node. `is_touched` is True if
+    a rollout affects both nodes of the edge.
     """
 
     path: str
@@ -122,8 +123,8 @@ class DrawnGraph:
 def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
     """Draws a graph in layers. Each node is to the right of all nodes that it reads.
 
-    If nodes form a circle, the last edge of the circle leads back to the left. Equal graphs have
-    equal pictures. `states` maps the ids of nodes to their states.
+    If the graph contains a cycle, the last edge of the cycle leads back to the left. Equal graphs
+    have equal pictures. `states` maps the ids of nodes to their states.
     """
     nodes, known = {each.id: each for each in graph.nodes}, states or {}
     depths = _depths(graph)
@@ -198,15 +199,19 @@ def _drawn_node(
 
 
 def _height(node: GraphNode | None) -> int:
-    """Returns the pixels of a node, or of the point at which an edge passes through a layer."""
+    """Returns the height of a node in pixels.
+
+    For None, returns the height of the point at which an edge passes through a layer.
+    """
     return _EDGE_Y if node is None else _FOLDED_HEIGHT if node.is_folded else HEIGHT
 
 
 def _source_texts(graph: ProjectGraph, nodes: Mapping[str, GraphNode]) -> dict[str, list[str]]:
     """Returns the names of the nodes that each node reads, by the id of the reading node.
 
-    A name is followed by the rate and the lag, if they are known. A node is left out if it reads a
-    single node and neither rate nor lag is known, because a list shows it below that node.
+    A name is followed by the rate and the lag, if they are known. A reading node has no entry if it
+    reads a single node and neither rate nor lag is known, because the page's list shows this node
+    below the node that it reads.
     """
     found: dict[str, list[str]] = {}
     flows = set[str]()
@@ -283,9 +288,10 @@ def _depths(graph: ProjectGraph) -> dict[str, int]:
 def _tops(
     layers: Sequence[list[str]], chains: Sequence[Sequence[str]], nodes: Mapping[str, GraphNode]
 ) -> dict[str, float]:
-    """Returns the upper edge of each place, in pixels, so that connected places are close together.
+    """Returns the upper edge of each place in pixels, so that connected places are close together.
 
-    A place is a node, or the point at which an edge passes through a layer.
+    A place is a node, or the point at which an edge passes through a layer. The result maps the id
+    of each place to its upper edge.
     """
     sides: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for chain in chains:
@@ -323,12 +329,11 @@ def _settle_layer(
     middle: dict[str, float],
     height: Callable[[str], int],
 ) -> None:
-    """Moves the places of a layer close to the `wanted` centers, in order and without overlap.
+    """Moves the places of a layer close to their `wanted` centers, without changing their order.
 
-    A center is a vertical position in pixels.
-
-    The new centers are written into `middle`. Places that would overlap form a block. The block is
-    placed at the mean of their wanted positions.
+    A place is a node, or the point at which an edge passes through the layer. A center is a
+    vertical position in pixels. Places that would overlap form a block; the block is placed at the
+    mean of their wanted centers. The function writes the new centers into `middle`.
     """
     blocks: list[tuple[float, float, list[str]]] = []
     for each in layer:
@@ -388,7 +393,7 @@ def _title(node: GraphNode, state: Health | None) -> str:
 def _address(node: GraphNode) -> str:
     """Returns the address of a node's page, or "" for a node that is declared but not deployed.
 
-    For a node that does not serve yet, this is the address of the page of its rollout.
+    If the node does not serve yet, the address leads to the page of the node's rollout.
     """
     if not node.is_deployed:
         return ""

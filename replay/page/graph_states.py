@@ -1,4 +1,4 @@
-"""The states of a lineage's nodes, such as a table that is behind or a stopped build. Pure."""
+"""Computes the states of a lineage's nodes, such as a late table or a stopped build. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def graph_states(
 
     `live` maps a pipeline to its serving build, and `health` returns the health of a build. A table
     has the state of its pipeline, unless `broken` contains the table; `broken` maps (pipeline,
-    table) to the reason. `rates` maps each topic of the broker to its growth, and is empty if the
-    broker does not answer.
+    table) to the reason. `rates` maps each topic of the broker to its growth in offsets per second,
+    and is empty if the broker does not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: sink_health(each) for each in sinks}

@@ -1,9 +1,11 @@
 """Explains intents that arrive over HTTP, and records them in the journal, once per key.
 
-A request with a key is executed once, and each repetition gets the same answer. A claim of the key
-is stored before the request is executed, and the answer is stored afterwards. If the process
-crashes in between, the claim has no answer. Then it is unknown whether the request was executed, so
-the request is not repeated. The journal shows whether the request was executed.
+An intent is a client's request to promote, undo, abandon, verify, retire, pause or resume. The key
+is the Idempotency-Key of the HTTP request. A request with a key is executed once, and each
+repetition gets the same answer. Before the request is executed, a file for its key is created.
+Afterwards, the answer is written to this file. If the process crashes in between, the file contains
+no answer, and it is unknown whether the request was executed. So a repetition of the request is
+refused. The journal shows whether the request was executed.
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ _LONGEST_KEY = 200
 
 
 class Intent(BaseModel):
-    """An intent for rollouts.
+    """A client's request to promote, undo, abandon, verify, retire, pause or resume.
 
     Without `pipelines`, the intent applies to the only possible pipeline. Only a promote may name
-    several pipelines. `rollout` is the number of the rollout that the client has seen. The intent
-    does not apply to a rollout that began later. The generation alone cannot distinguish the two
-    rollouts, because neither of them serves yet.
+    several pipelines. `rollout` is the number of the rollout that the client has seen; an intent
+    with this number never applies to a later rollout. The generation alone cannot distinguish the
+    two rollouts, because neither of them serves yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -94,7 +96,7 @@ class Intent(BaseModel):
 def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
     """Returns a sentence about the effect that an intent would have.
 
-    Raises the same errors as recording the intent if the intent is not possible.
+    If the intent is not possible, raises the same errors as `record_intent`.
     """
     match wanted.intent:
         case "promote":
@@ -160,8 +162,8 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
 def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[str, ...]:
     """Returns the facts that a person should see before confirming an intent, one per line.
 
-    For a promote, these are the rows that differ. For a retirement, these are the tables that would
-    no longer be served, with their rows, files and readers. For any other intent, there are none.
+    For a promote, the facts are the rows that differ. For a retirement, they are the tables that
+    would no longer be served, with their rows, files and readers. For any other intent, returns ().
     """
     match wanted.intent:
         case "promote":
@@ -196,11 +198,11 @@ def intent_details(here: ProjectContext, state: State, wanted: Intent) -> tuple[
 
 
 def record_intent(here: ProjectContext, state: State, wanted: Intent) -> dict[str, Any]:
-    """Appends an intent to the journal, and returns the journal's record as a document.
+    """Appends an intent to the journal, and returns the journal's record as a JSON document.
 
     The document also contains the number of the rollout. If the pipeline is already retired, paused
-    or resumed, nothing is appended, and the document contains only the field `already` with a
-    sentence.
+    or resumed, nothing is appended, and the document contains only the field `already`, with a
+    sentence that says so.
     """
     record = _append_intent(here, state, wanted)
     if record is None:
@@ -292,9 +294,10 @@ def do_once(
 ) -> Mapping[str, Any]:
     """Returns the result of `act`, or the earlier result of the same request with the same key.
 
-    If `act` raises an error, the key can be used again. `clock` returns seconds since 1970. Raises
-    UsageError if the key was used for another request, or is not a valid key. Raises Conflict if
-    the first request is still running, or was interrupted.
+    `key` is the request's Idempotency-Key. If `act` raises an error, the key can be used again.
+    `clock` returns seconds since 1970. Raises UsageError if the key was used for another request,
+    or is not a valid key. Raises Conflict if the first request is still running, or was
+    interrupted.
     """
     if not key or len(key) > _LONGEST_KEY:
         raise UsageError(
@@ -340,9 +343,9 @@ def _forget_old_claims(store: Store, before: float) -> None:
 
 
 def _read_claim(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Returns the stored claim of a key, or None if there is no claim.
+    """Returns the stored JSON document of a key, or None if the key was not used.
 
-    If the claim cannot be read, returns a claim without an answer, as if the request was
+    If the document is damaged, returns a document without an answer, as for a request that was
     interrupted.
     """
     found: Any

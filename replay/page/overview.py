@@ -90,9 +90,9 @@ def pipeline_cards(
 class PipelineList:
     """The serving pipelines for the list of the overview.
 
-    `dense` is True if the pipelines are shown as rows of a list instead of cards. `rows` are the
-    pipelines whose names contain the text `search`, in the order `sort`. `total` is the number of
-    all serving pipelines.
+    `dense` is True if the page shows the pipelines as rows of a list instead of cards. `rows` are
+    the pipelines whose names contain the text `search`, in the order `sort`. `total` is the number
+    of all serving pipelines.
     """
 
     rows: tuple[PipelineCard, ...]
@@ -105,7 +105,7 @@ class PipelineList:
 def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> PipelineList:
     """Returns the serving pipelines whose names contain `search`, in the order `sort`. Pure.
 
-    An unknown order means the order by state in a list of rows, and by name in a list of cards.
+    If `sort` is not a known order, rows of a list are sorted by state, and cards by name.
     """
     live = [(card, card.live) for card in cards if card.live is not None]
     is_dense = len(live) > _MOST_CARDS
@@ -185,7 +185,7 @@ def _served_spans(
     """Returns the builds that have served a pipeline, the oldest first.
 
     Each element consists of the time at which the build began to serve, and the build's history.
-    Builds that stopped serving before the window of the charts, or before a retirement, are left
+    Builds that stopped serving before the period of the charts, or before a retirement, are left
     out.
     """
     begun: list[tuple[datetime, str]] = []
@@ -203,7 +203,7 @@ def _served_spans(
 
 
 def _serving_since(state: State, pipeline: str) -> tuple[str | None, int | None]:
-    """Returns the time of a pipeline's last switch, and the generation that began with the switch.
+    """Returns the time of a pipeline's last switch, and the generation that began then.
 
     Both are None if the pipeline never served.
     """

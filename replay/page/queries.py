@@ -1,8 +1,8 @@
 """Answers a query that a person types on the page: with rows and a chart, or with a CSV file.
 
-The sandbox answers the query in the same way as a query over the API. A chart is drawn if the first
-column contains times or numbers (lines), or unique names (bars), and the other columns contain
-numbers.
+A confined process, the sandbox, answers the query in the same way as a query over the API. The page
+draws a chart if the first column contains times or numbers (lines), or unique names (bars), and all
+other columns contain numbers.
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ LONGEST_IN_ADDRESS = 2_000
 class PersonsAnswer:
     """The answer to a query that a person has typed.
 
-    `count` is the number of rows in the answer, and `more` is True if the query returns more rows
-    than that. `shown` contains the first rows of the answer. `drawn` is a chart of lines or bars,
-    or None if the rows fit neither chart. `as_of` is the time since which readers have seen the
-    oldest frontier that the query read, or "" if the query reads no stored table.
+    `count` is the number of rows in the answer, and `more` is True if the query would return more
+    rows. `shown` contains the first rows of the answer. `drawn` is a chart of lines or bars, or
+    None if the rows fit neither kind of chart.
     """
 
     count: int
@@ -74,7 +73,10 @@ class PersonsAnswer:
 
 
 def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> PersonsAnswer:
-    """Answers a query that a person has typed. Raises the errors of the sandbox."""
+    """Answers a query that a person has typed.
+
+    Raises the errors of `Sandbox`, which runs the query in a confined process.
+    """
     begun = time.monotonic()
     reply = stand.sandbox.ask_query(
         stand.store,
@@ -176,7 +178,10 @@ def draw_rows(answer: Mapping[str, Any], sql: str) -> Drawn | None:
 
 @dataclass(frozen=True, slots=True)
 class QueriedColumn:
-    """A column in the list beside the query, with the address of a query for its values."""
+    """A column in the list beside the query.
+
+    `address` is the address of a page with a query for the column's values.
+    """
 
     name: str
     kind: str
@@ -195,9 +200,10 @@ class QueriedTable:
 
 
 def queried_tables(tables: Iterable[ServedTable]) -> tuple[QueriedTable, ...]:
-    """Lists tables, without the rejects, with addresses of queries for rows and values. Pure.
+    """Lists the tables beside the query, without the tables of rejects. Pure.
 
-    At most 200 tables, and 50 columns of a table, are listed.
+    Each table and each column has the address of a query for its rows or values. At most 200
+    tables, and 50 columns of a table, are listed.
     """
     return tuple(
         QueriedTable(
@@ -232,7 +238,7 @@ def _query_address(sql: str) -> str:
 def csv_answer(stand: Stand, sql: str, client: Client, reader: Identity) -> bytes:
     """Answers a query as CSV, within the limits that apply to all queries over HTTP.
 
-    Raises the errors of the sandbox.
+    Raises the errors of `Sandbox`, which runs the query in a confined process.
     """
     reply = stand.sandbox.ask_query(
         stand.store,

@@ -77,7 +77,10 @@ class PartitionLag:
 
     @property
     def read(self) -> tuple[int, int] | None:
-        """Returns (folded offsets, all offsets) as two numbers, or None if `end` is unknown."""
+        """Returns the number of folded offsets, and the number of all offsets.
+
+        Returns None if `end` is unknown.
+        """
         folded = max(0, self.at - self.begin)
         return None if self.lag is None else (folded, folded + self.lag)
 
@@ -86,9 +89,9 @@ class PartitionLag:
 class PossibleAction:
     """An action that a client can request: an `intent` of the API, and the equivalent `command`.
 
-    The action applies to a pipeline; `rollout` is the number of the rollout, and `to` the
-    generation, if the action needs it. `main` is True for the usual next step. `dangerous` is True
-    if the action removes something.
+    The action applies to a pipeline. If the action needs a rollout or a generation, `rollout` is
+    the number of the rollout, and `to` is the number of the generation. `main` is True for the
+    usual next step. `dangerous` is True if the action removes something.
     """
 
     intent: str
@@ -144,8 +147,7 @@ class RolloutView:
 
     `checks` begins with the checks that failed. `serving` is the build that serves the pipeline.
     `retry` is the command that starts the rollout again, or "" if the rollout cannot be started
-    again. `newer` is the pipeline's last rollout, if it is another rollout. `serves` is True if the
-    pipeline serves by this rollout now. Then `undo` is its undo, if the build before is kept.
+    again. `newer` is the pipeline's last rollout, or None if the page shows that rollout.
     """
 
     rollout: Rollout
@@ -186,7 +188,7 @@ class RolloutView:
 
     @property
     def failed_in(self) -> str:
-        """Returns the stage in which the rollout ended without serving, or ""."""
+        """Returns the stage in which the rollout ended without serving, or "" if there is none."""
         return next((each.name for each in self.stages if each.standing == "ended"), "")
 
 
@@ -369,8 +371,9 @@ def stage_seconds(
 ) -> tuple[dict[str, float], tuple[str, str] | None]:
     """Returns the duration in seconds of each past stage, and the running stage. Pure.
 
-    The running stage is (name, time of its beginning), or None. If the rollout entered a stage
-    several times, the durations of this stage are added. `records` must be in order.
+    The running stage is (name, time of its beginning), or None if no stage is running. If the
+    rollout entered a stage several times, the durations of this stage are added. `records` must be
+    in order.
     """
     found: dict[str, float] = {}
     stage, since, approved = "", "", False
@@ -433,9 +436,10 @@ def _partition_lags(build: BuildStatus, end: Offsets | None) -> tuple[PartitionL
 
 
 def _count_lines(counts: tuple[OutcomeCount, ...]) -> Iterator[str]:
-    """Yields a line about all rejects, and then a line for each other count that differs.
+    """Yields lines about the counts in which the candidate differs from the live build.
 
-    The first line also lists the reasons for rejects whose counts differ between the two builds.
+    The first line compares all rejects, and also lists the reasons whose numbers of rejects differ.
+    Each later line is about another count that differs.
     """
     differing = differing_counts(counts)
     reasons = [each for each in differing if each.what.startswith(_REJECTED_AS)]

@@ -4,8 +4,8 @@ For each request, a function observes the platform once, computes the values of 
 the page. A request makes no decision and changes nothing. A page offers actions (promote, abandon,
 undo, a query); for these, the scripts of the page send requests to the API.
 
-The file of a board is read for each request, so a reload of the page shows a changed file. The
-queries of a board run once for all clients that watch the board.
+The file of a board is read for each request, so a reload of the page shows the changes in the file.
+The queries of a board run once for all clients that watch the board.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def render_page(
     status_code: int = 200,
     **values: Any,
 ) -> Response:
-    """Renders the page template `name` with these values, and returns the page as a response."""
+    """Renders the page template `name` with the given values, and returns the response."""
     desk = desk_of(request)
     supervised = desk.here.running is not None
     where = request.url.path
@@ -500,7 +500,7 @@ def show_log(request: Request, name: str) -> Response:
     is_end = start is None and before is None
 
     def address(**changes: str | int) -> str:
-        """Returns the address of the log page, with `changes` of the query parameters."""
+        """Returns the address of the log page, with `changes` to the query parameters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text != ""}
         return f"/logs/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -577,10 +577,10 @@ def _log_end_of(request: Request, state: State, build: str) -> LogEnd | None:
 def show_history(
     request: Request, before: int | None = None, pipeline: str = "", kind: str = ""
 ) -> Response:
-    """Shows the newest part of the timeline, or the part before the journal record `before`.
+    """Shows the newest part of the timeline, or the part before journal record number `before`.
 
-    With `pipeline`, only the history of that pipeline is shown, and with `kind`, only the entries
-    of that kind.
+    With `pipeline`, the page shows only the history of that pipeline, and with `kind`, only the
+    entries of that kind.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state = desk.here.state()
@@ -649,7 +649,10 @@ def show_generation(request: Request, number: int) -> Response:
 
 
 def _health_at(request: Request, build: BuildStatus, now: datetime) -> Health:
-    """Returns the health of a build. Its rate is computed only if the build lags behind the log."""
+    """Returns the health of a build.
+
+    The build's rate is computed only if the build lags behind the log.
+    """
     desk = desk_of(request)
     points = _histories_of(request, desk).points_of(build.build, now) if build.lag else ()
     supervised = desk.here.running is not None
@@ -676,7 +679,7 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
     """Shows all served tables and views, or those that match `search`.
 
     A table matches if its name, its pipeline's name or a column's name contains `search`. With
-    `sort`, the tables of all pipelines are one list in this order.
+    `sort`, the page shows the tables of all pipelines in one list, in this order.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -722,7 +725,7 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
 def show_table(request: Request, pipeline: str, name: str) -> Response:
     """Shows a table: its rows in sorted, filtered pages, its columns and checks, and an SQL input.
 
-    The request's query parameters select the rows (replay/page/table_rows.py).
+    The request's query parameters select the rows; replay/page/table_rows.py parses them.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status, here = desk.here.state(), desk.status(), desk.here
@@ -819,7 +822,8 @@ def _rows_of(
 def _origins_in(desk: SharedLooks, birth: Birth) -> Mapping[str, Mapping[str, ColumnOrigin]]:
     """Returns the origins of a build's columns, by table and column.
 
-    Returns an empty mapping if the origins cannot be determined at present.
+    An origin names the topics' fields from which a column is computed. Returns an empty mapping if
+    the origins cannot be determined at present.
     """
     with suppress(KappaError):
         return desk.shared_look(f"columns of {birth.build}", lambda: column_origins(birth))
@@ -956,7 +960,7 @@ def show_topics(request: Request, search: str = "") -> Response:
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
-    """Maps each topic that sinks of this project write to the tables that the sinks copy."""
+    """Returns the tables that the project's sinks send, by the topic of the sink."""
     found: dict[str, list[str]] = {}
     for each in sink_statuses(desk.here.store, time.time()):
         found.setdefault(each.known.topic, []).append(each.known.table)
@@ -970,10 +974,11 @@ def show_graph(
 ) -> Response:
     """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
-    With `search`, only nodes with this text in their names and the nodes beside them are shown;
-    with `only` as `trouble`, only nodes that are late or stopped. If there are many pipelines, a
-    healthy pipeline stands for its tables, unless its name is a parameter `open`. If the project
-    is too large for a picture, only topics, pipelines, sinks and boards are shown.
+    With `search`, the page shows only nodes with this text in their names, and the nodes beside
+    them. With `only=trouble`, the page shows only nodes that are late or stopped. If there are many
+    pipelines, one node replaces the tables of each healthy pipeline, unless a query parameter
+    `open` names the pipeline. If the project is too large for a picture, the page shows only
+    topics, pipelines, sinks and boards.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -985,7 +990,7 @@ def show_graph(
     asked = {"pipeline": pipeline, "search": search.strip(), "only": only, "zoom": size_ or ""}
 
     def address(**changes: object) -> str:
-        """Returns the address of the graph after `changes` of what is shown."""
+        """Returns the address of the graph page, with `changes` to the query parameters."""
         wanted = {
             key: found for key, found in {**asked, "open": opened, **changes}.items() if found
         }
@@ -1019,7 +1024,11 @@ def show_graph(
     drawn = draw_graph(shown, states)
 
     def href(each: DrawnNode) -> str:
-        """Returns where a click on a node leads: a folded pipeline opens."""
+        """Returns the address to which a click on a node leads.
+
+        If the node stands for all tables of a pipeline, the address leads to a graph that shows
+        these tables.
+        """
         if not each.node.is_folded:
             return each.href
         name = each.node.name
@@ -1086,7 +1095,7 @@ def _states_in(
 @router.get("/topics/{name}")
 @needs(Act.INSPECT)
 def show_topic(request: Request, name: str) -> Response:
-    """Shows a topic's records: the newest, those from a given place, or those with a given text."""
+    """Shows a topic's records: the newest, those from a position on, or those with a text."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
     trouble: KappaError | None = None
@@ -1108,7 +1117,7 @@ def show_topic(request: Request, name: str) -> Response:
     lags = {each.build: _lags_in(view, each) for each in builds}
 
     def address(**changes: str) -> str:
-        """Returns the address of the topic's page, with `changes` of the query parameters."""
+        """Returns the address of the topic's page, with `changes` to the query parameters."""
         wanted = {key: text for key, text in {**asked, **changes}.items() if text}
         return f"/topics/{quote(name, safe='')}" + (f"?{urlencode(wanted)}" if wanted else "")
 
@@ -1196,7 +1205,8 @@ def show_rejects(
 def show_reject_line(request: Request, at: str = "") -> Response:
     """Returns a reject of a serving build as a line that a person can correct and redrive.
 
-    The line has the form of `kappa rejects export`. `at` is the record's position in the log.
+    The line has the form that `kappa rejects export` writes. `at` is the position of the rejected
+    record in the log.
     """
     here = desk_of(request).here
     found = newest_rejects(
@@ -1251,8 +1261,8 @@ def _answer_of(
 ) -> tuple[BoardAnswer | None, KappaError | None]:
     """Returns the answers of a board's queries, or the error if the board cannot be shown.
 
-    The result is (answer, None) or (None, error). `last` is a range of time, or "". All clients
-    with the same rights share the answers.
+    The result is (answer, None) or (None, error). `last` is the period that the line charts cover
+    (hour, day, week or month), or "". All clients with the same rights share the answers.
     """
     if isinstance(found, DeclarationError):
         return None, found
@@ -1286,7 +1296,7 @@ def _answer_of(
 @router.get("/boards/{name}/state")
 @needs(Act.READ)
 def show_board_state(request: Request, name: str) -> Response:
-    """Shows which charts of a board fail, and the time of its newest row."""
+    """Shows which charts of a board fail, and the latest time in the board's charts."""
     desk, now = desk_of(request), datetime.now(UTC)
     found = _board_named(request, name)
     answer, trouble = _answer_of(request, found)

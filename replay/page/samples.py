@@ -1,8 +1,8 @@
 """Compares the rows of two builds, and returns samples of differing rows. Results are cached.
 
 Only one comparison runs at a time. A request that arrives during a comparison does not wait, and
-gets no result. If a comparison takes longer than `serve.compare_seconds`, it is stopped, and the
-page reports that the time was exceeded.
+gets no result. A comparison that takes longer than `serve.compare_seconds` is stopped, and the page
+says that the comparison took too long.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SampledRow:
     """A row that differs between two builds.
 
     A cell contains one value, or two values (before, after) if the value has changed. If a table
-    has no keys, several rows may be equal; `times` is how many more of these equal rows one side
-    has than the other side.
+    has no keys, several rows may be equal; `times` is how many more of these equal rows one build
+    has than the other build.
     """
 
     kind: str
@@ -93,7 +93,7 @@ def samples_of(
 
     Returns None if another comparison is running. The result contains up to five sampled rows of
     each kind, or up to a hundred with `is_long`. Raises Conflict if the builds have no kept
-    frontiers at equal offsets, and TooMuch if the comparison takes too long.
+    frontiers at equal offsets. Raises TooMuch if the comparison takes too long.
     """
     here = desk.here
     most = _MOST if is_long else _SOME

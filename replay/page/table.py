@@ -162,7 +162,8 @@ class TableChecks:
     """The declared checks of a table, and their last results.
 
     `results` maps a condition to its result in the last verification of the serving build. `number`
-    is the rollout of that verification. There are no results if this build was never verified.
+    is the number of the rollout with that verification. There are no results if this build was
+    never verified.
     """
 
     conditions: tuple[str, ...]
@@ -189,9 +190,10 @@ def table_checks(view: TableView, state: State) -> TableChecks:
 
 
 def pending_change(state: State, table: ServedTable) -> tuple[Rollout, str] | None:
-    """Returns the active rollout of a table's pipeline, and how it would change the table. Pure.
+    """Returns the active rollout that would change a table, and a description of the change. Pure.
 
-    Returns None if there is no active rollout, or if it does not change the table.
+    The description is the end of a sentence about the rollout, such as "would add 5 rows". Returns
+    None if the pipeline has no active rollout, or if the rollout would not change the table.
     """
     rollout = state.active(table.pipeline)
     if rollout is None or rollout.build == table.build:
@@ -222,9 +224,9 @@ def _reader_processes(leases: Iterable[Lease], build: str) -> tuple[ReaderProces
 class DescribedTable:
     """A served table or view, with its files, its build's birth certificate, and its boards.
 
-    `boards` are the boards whose queries name the table. Even if the table is described as of the
-    past, `view.readers` are the processes that pin the build at present. `files` is None if rows
-    and files were not counted.
+    `boards` are the boards whose queries name the table. `view.readers` are the processes that pin
+    the build at present, even if the description is of a past snapshot. `files` is None if rows and
+    files were not counted.
     """
 
     view: TableView

@@ -1,8 +1,8 @@
 """Queries the rows of a table or view in pages, in a chosen order, and with a filter.
 
-The sandbox runs the queries, within the limits that apply to all queries over HTTP. Rows are
-counted only up to a limit, and only so many rows can be reached by turning pages. In a table with
-millions of rows, people sort, filter or type a query instead.
+A confined process, the sandbox, runs the queries within the limits that apply to all queries over
+HTTP. Rows are counted only up to a limit, and a person can reach only so many rows by turning
+pages. In a table with millions of rows, people sort, filter or type a query instead.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ class RowsPage:
 
     `number` is the number of the page, `first` the number of its first row, and `last` the number
     of the last page that is available. `count` is the number of all requested rows, or None if
-    there are more than the limit. `query` is SQL for the same rows. `request` is the request with
-    the order that the rows have, and `is_by_time` is True if this is an order by time.
+    there are too many to count. `query` is SQL for the same rows.
     """
 
     rows: DrawnRows
@@ -234,12 +233,12 @@ def ask_rows(
     known: int | None,
     client: Client,
 ) -> RowsPage:
-    """Queries the requested page of a relation's rows.
+    """Queries the requested page of the rows of a table or view.
 
-    `whole` is the quoted name of the relation with its schema, and `typed` is the name that people
+    `whole` is the quoted name of the table with its schema, and `typed` is the name that people
     type. `columns` maps each column to its DuckDB type. `known` is the number of all rows, or None
-    if unknown. A request without an order gets the default order, unless the table is very large.
-    Raises UsageError if the request names an unknown column, and the errors of the sandbox.
+    if unknown. Raises UsageError if the request names an unknown column. Raises the errors of
+    `Sandbox`, which runs the queries in a confined process.
     """
 
     def ask(sql: str) -> DrawnRows:

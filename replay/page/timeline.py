@@ -31,8 +31,8 @@ from kappa.state.journal.journal import JournalRecord
 class Switch:
     """The switch of one pipeline to another build in a generation.
 
-    `before` is the build that served until then, or None. `now` is True if the new build has served
-    ever since.
+    `before` is the build that served until the switch, or None. `now` is True if the new build has
+    served ever since.
     """
 
     rollout: Rollout
@@ -47,11 +47,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An entry of the timeline. `number` is the number of its journal record.
+    """An entry of the timeline. `number` is the number of the entry's journal record.
 
     If the record created a generation, the entry has a `generation`, and `switches` are the
     switches of pipelines. Any other entry has a `rollout`, a `proof`, or only a `detail` (such as a
-    pause, or a redrive with `is_redrive`). `now` is True if the entry's effect still applies.
+    pause). `now` is True if the entry's effect still applies.
     """
 
     number: int

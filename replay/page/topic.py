@@ -118,8 +118,8 @@ class TopicView:
 
     Only records of the first `shown` partitions are shown. `looked_at` is the number of records
     that were searched for a text. `ended` is True if a limit ended the search before all records
-    were searched. `older` is the place from which older records can be read, and `newer` the place
-    for newer records; each may be "".
+    were searched. `older` is the place from which older records can be read, and `newer` is the
+    place from which newer records can be read. Each of them is "" if there are no such records.
     """
 
     name: str
@@ -134,9 +134,10 @@ class TopicView:
 
 
 def topic_rates(desk: SharedLooks, paces: TopicRates) -> Mapping[str, float | None]:
-    """Returns the growth of each topic in offsets per second, or None for a topic not yet measured.
+    """Returns the growth of each topic of the broker, in offsets per second, by topic name.
 
-    Raises Unreachable if the broker does not answer.
+    The growth is computed from repeated calls with the same `paces`, and is None for a topic at the
+    first call. Raises Unreachable if the broker does not answer.
     """
     log = desk.must_reach_broker()
     return desk.shared_look(
@@ -299,7 +300,10 @@ class _PartitionReader:
 def _read_partitions(
     log: Log, name: str, readers: list[_PartitionReader], wanted: RecordSearch
 ) -> bool:
-    """Reads until all records of a page are found. Returns True if a limit ended this earlier."""
+    """Reads until all records of a page are found.
+
+    Returns True if a limit ended the reading earlier.
+    """
     deadline = time.monotonic() + _SEARCH_SECONDS
     forward = wanted.is_forward
     chunk = max(_LEAST_CHUNK, -(-_FOUND // max(1, len(readers))))
@@ -364,9 +368,9 @@ def _merged_records(
 ) -> list[LogRecord]:
     """Merges the found records of all partitions by time, in the order of reading.
 
-    The list ends where a partition may have further records that have not been read yet. With
-    `is_whole`, all found records are merged. The list contains at most as many records as fit on a
-    page.
+    The list ends before the first record that may be preceded by a record that was not read yet.
+    With `is_whole`, all found records are merged. The list contains at most as many records as fit
+    on a page.
     """
     forward = wanted.is_forward
     left = {each.number: deque(each.found) for each in readers}
@@ -399,7 +403,7 @@ def _has_texts(record: Record, wanted: RecordSearch) -> bool:
 
 
 def _places(log: Log, name: str, begin: Offsets, asked: str) -> Offsets:
-    """Converts a place that a person has entered to offsets.
+    """Converts a place that a person has entered to offsets by partition.
 
     `asked` is one offset for all partitions, offsets by partition such as `0:120,1:80`, or a time.
     """

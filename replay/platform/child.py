@@ -1,8 +1,9 @@
-"""A child process of the supervisor: started, asked to end, killed if late, and reaped.
+"""Starts, ends, kills and reaps a child process of the supervisor.
 
-A child runs in its own session. When the supervisor dies, the kernel kills this session
-(kappa/base/process.py), unless the child should outlive the supervisor. Only the main thread may
-use this module, because the kernel ties a child to the thread that started it.
+A child runs in its own session. When the supervisor dies, the kernel kills the processes of this
+session (kappa/base/process.py requests this), unless the child should outlive the supervisor. Only
+the main thread may use this module, because the kernel ties a child to the thread that started the
+child.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WELL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """The number of a child's deaths in a row, and the earliest time of its next start.
+    """The number of a child's deaths in a row, and the earliest time of the child's next start.
 
     The wait before the next start doubles after each death. Times are in seconds of the child's
     clock.
@@ -59,7 +60,7 @@ HandOver = Callable[[Task], subprocess.Popen[bytes] | None]
 
 
 class ChildProcess:
-    """A child process of the supervisor. It is started, ended and started again by method calls."""
+    """A child process of the supervisor, with methods that start, end and restart the process."""
 
     def __init__(
         self,
@@ -135,10 +136,10 @@ class ChildProcess:
         self._begun_at, self._killed_at = self._clock(), None
 
     def hand_over(self, line: bytes) -> subprocess.Popen[bytes] | None:
-        """Writes a task to the child's process, and transfers the process to the caller.
+        """Writes a task to the child's process, and returns the process.
 
-        Afterwards this object no longer manages the process. Returns None if the process cannot
-        accept a task now.
+        Afterwards the caller manages the process, and this object no longer does. Returns None if
+        the process cannot accept a task now.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -152,7 +153,7 @@ class ChildProcess:
         return process
 
     def ensure_started(self, module: str, *arguments: str) -> None:
-        """Starts the child, unless it is running or its wait after a death is not over."""
+        """Starts the child, unless it runs already or must still wait after a death."""
         if self._process is None and self._clock() >= self._back_off.not_before:
             self.start(module, *arguments)
 
@@ -176,7 +177,7 @@ class ChildProcess:
             self.has_died(code)
 
     def last_error(self) -> str:
-        """Returns the message of the last error that the log contains since the start, or ""."""
+        """Returns the last error message that the child has logged since its start, or ""."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(self._log_begins, log.seek(0, os.SEEK_END) - _END_BYTES))
@@ -186,7 +187,10 @@ class ChildProcess:
         return next(filter(None, map(error_in, reversed(lines))), "")
 
     def has_died(self, code: int) -> None:
-        """Counts an exit as a death, reports it, and prolongs the wait before the next start."""
+        """Counts an exit with exit code `code` as a death, and reports the death to the operator.
+
+        Each death in a row prolongs the wait before the next start.
+        """
         self._back_off = self._back_off.after_death(ran_seconds=self.ran_seconds, now=self._clock())
         seconds = round(self._back_off.not_before - self._clock(), 1)
         self._say(
@@ -197,16 +201,17 @@ class ChildProcess:
         )
 
     def forget_deaths(self) -> None:
-        """Resets the back-off, so that the child can start at once.
+        """Resets the back-off, so that the child can start without waiting.
 
-        This is useful if the cause of the deaths may have been fixed.
+        Call this method if the cause of the deaths may have been fixed.
         """
         self._back_off = BackOff()
 
     def ask_to_end(self) -> None:
         """Asks the child to end, without waiting.
 
-        If the child was asked before, and has not ended within its patience, the child is killed.
+        If the child was asked before, and has not ended within `patience_seconds`, the child is
+        killed.
         """
         if self._process is None or self._process.poll() is not None:
             return

@@ -1,8 +1,8 @@
-"""The controller: folds the journal, and takes a step of each active rollout per tick.
+"""The controller: at each tick, reads the journal and takes a step of each active rollout.
 
-Only the journal must survive a crash, because the controller's state is a fold of it: the next tick
-folds the journal again and continues. The controller itself starts no process (see Workers) and
-reads no records of topics.
+The controller computes its state from the journal. So only the journal must survive a crash: the
+next tick computes the state again and continues. The controller itself starts no process (the
+protocol `Workers` does) and reads no records of topics.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LogView(Protocol):
 
 
 class Workers(Protocol):
-    """The child processes that the controller needs (implemented in processes.py)."""
+    """The operations on child processes that the controller needs (implemented in processes.py)."""
 
     def job_runs(self, build: str) -> bool:
         """Returns True while a process of the build's job exists."""
@@ -92,7 +92,7 @@ class Controller:
         rules: RolloutSettings,
         clock: Callable[[], float],
     ) -> None:
-        """Creates a controller with an empty state. The first tick folds the journal into it.
+        """Creates a controller with an empty state. The first tick computes the state.
 
         `clock` returns seconds since 1970, and is used for leases and soaks.
         """
@@ -146,7 +146,7 @@ class Controller:
         return self.state
 
     def _observe_group(self, rollout: Rollout) -> Sight:
-        """Observes a rollout, and the rollouts that are promoted together with it."""
+        """Returns an observation of a rollout and of the other rollouts in its group."""
         seen = self._observe_rollout(rollout)
         try:
             return replace(
@@ -287,8 +287,8 @@ class Controller:
     def _append_event(self, event: Event) -> None:
         """Appends an event to the journal as the record after the last known record.
 
-        If another writer has used the number of this record, nothing is appended: the next tick
-        observes the rollout again, and chooses its step again.
+        If another writer has used the number of this record, nothing is appended. Then the next
+        tick observes the rollout again, and chooses the next step again.
         """
         check_may_follow(self.state, event)
         if isinstance(event, Held | Served):

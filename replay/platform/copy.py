@@ -50,7 +50,10 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class CopiedRoot:
-    """The result of a copy: its URL, the number of its objects, and how many were copied now."""
+    """The result of a copy: the URL of the target, and numbers of objects.
+
+    The numbers are the number of all objects, and the number of objects that this run has copied.
+    """
 
     url: str
     objects: int
@@ -105,7 +108,7 @@ def ensure_whole_root(store: Store) -> None:
 
 @contextmanager
 def _hint_at_claim(hint: str) -> Iterator[None]:
-    """Replaces the hint of a Superseded error that the block raises.
+    """Replaces the hint of a Superseded error that is raised in the `with` block.
 
     The error means that another host has claimed a root.
     """
@@ -168,9 +171,9 @@ def adopt_copy(store: Store, *, sends: bool) -> Root:
     """Turns a copy into a separate root with a new id, and returns the new root.
 
     If `sends` is False, sinks, alerts and pulled sources are off. A root that was adopted without
-    `sends` may be adopted again with `sends`. Only the first root may send the events in the copied
-    spool, so these events are moved aside. Raises UsageError if the root is not a copy, and
-    Conflict if the platform is up on the root.
+    `sends` may be adopted again with `sends`. Only the original root may send the events that wait
+    in the collector's spool, so the copies of these events are moved aside. Raises UsageError if
+    the root is not a copy, and Conflict if the platform is up on the root.
     """
     from kappa.serving.collect.collector import SPOOL  # noqa: PLC0415  # it takes a server
 

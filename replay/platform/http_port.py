@@ -3,7 +3,7 @@
 The settings name the preferred port (`serve.listen`). If another process uses that port, this
 project chooses a free port, records which process used the preferred port, and listens at the same
 free port at each later start. So the address of a project never becomes the address of another
-project. The keeper of HTTP imports this module, so the module imports little.
+project. The HTTP supervisor should be small, so this module imports little.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PORT = "run/http_port.json"
 class KeptPort:
     """The port at which a project is served.
 
-    `wished` is HOST:PORT in the settings. If another process used the preferred port when this port
-    was chosen, `taken_by` names that process; otherwise it is "".
+    `wished` is the preferred port in the settings, as HOST:PORT. If another process used the
+    preferred port when this port was chosen, `taken_by` names that process; otherwise it is "".
     """
 
     wished: str
@@ -38,7 +38,10 @@ class KeptPort:
 
     @property
     def text(self) -> str:
-        """Returns the reason why the project does not use the preferred port, or "" if it does."""
+        """Returns the reason why the project does not use the preferred port.
+
+        Returns "" if the project uses the preferred port.
+        """
         if not self.taken_by:
             return ""
         wished = self.wished.rpartition(":")[2]
@@ -64,8 +67,8 @@ def write_kept_port(path: Path, kept: KeptPort) -> None:
 def listening_at_kept_port(address: HttpAddress, path: Path) -> socket.socket:
     """Opens a project's socket at its port of the last run, at the preferred port, or at any port.
 
-    Writes the chosen port to the file at `path`. Raises Conflict if no socket can be opened on the
-    host.
+    The function tries the ports in this order, and writes the chosen port to the file at `path`.
+    Raises Conflict if no socket can be opened on the host.
     """
     wished, kept = f"{address.host}:{address.port}", read_kept_port(path)
     if kept is not None and kept.wished == wished and kept.port != address.port:

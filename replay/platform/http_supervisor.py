@@ -1,15 +1,16 @@
-"""The keeper of HTTP under `kappa up`: a process that owns the socket and keeps a server running.
+"""The HTTP supervisor of `kappa up`: a process that owns the socket and keeps a server running.
 
-If the supervisor is killed, the keeper survives, so clients still get answers at the same address.
-The server (serve.py) is a child of the keeper, and exits with the keeper. While a new server
-starts, connections wait in the kernel. The next supervisor takes over the socket, ends the old
-keeper, and starts a new keeper with that socket (services.py). A keeper exits by itself if its root
-is deleted. The keeper imports little, so that it needs a sixth of the memory of a server.
+If the supervisor of the platform is killed, the HTTP supervisor survives, so clients still get
+answers at the same address. The server (serve.py) is a child of the HTTP supervisor, and exits with
+the HTTP supervisor. While a new server starts, connections wait in the kernel. The next `kappa up`
+takes over the socket, ends the old HTTP supervisor, and starts a new HTTP supervisor with that
+socket (services.py does this). An HTTP supervisor exits by itself if its root is deleted. It
+imports little, so it needs only a sixth of the memory of a server.
 
-The socket belongs to the kernel: while its owner changes, connections wait in the socket, and the
-kernel neither refuses nor resets them. The old keeper is ended only after the handover. A
-connection that a server has accepted ends with that server, because an accepted connection cannot
-be handed over. Source: unix(7), SCM_RIGHTS.
+The socket belongs to the kernel: while the owner of the socket changes, connections wait, and the
+kernel neither refuses nor resets them. The old HTTP supervisor is ended only after it has handed
+over the socket. A connection that a server has accepted ends with that server, because an accepted
+connection cannot be handed over. Source: unix(7), SCM_RIGHTS.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ def keep_server(
     handed: socket.socket | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Keeps a server running at an address, or at another port, until this process is asked to end.
+    """Keeps an HTTP server running until this process, the HTTP supervisor, is asked to end.
 
-    The file at `port` stores the port for the next start (http_port.py). `handed` is the socket
-    that an earlier keeper has handed over, or None. This keeper sends its socket to each process
-    that connects to the Unix socket `door`. The keeper also ends if the lock file is gone. Raises
-    Conflict if another keeper holds the lock.
+    The server listens at `address`, or at another port if that port is in use. The file at `port`
+    stores the port for the next start. `handed` is the socket that an earlier HTTP supervisor has
+    handed over, or None. This process sends its socket to each process that connects to the Unix
+    socket `door`. The function also returns if the lock file is gone. Raises Conflict if another
+    HTTP supervisor holds the lock.
     """
     with (
         lock,
@@ -92,7 +94,7 @@ def keep_server(
 
 
 class SocketHandover:
-    """A Unix socket at which the keeper sends its HTTP socket to each caller.
+    """A Unix socket at which the HTTP supervisor sends its HTTP socket to each caller.
 
     A caller also receives the address for which the HTTP socket was opened.
     """
@@ -104,7 +106,7 @@ class SocketHandover:
         self._door = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Self:
-        """Opens the Unix socket for callers. First deletes the socket file of a killed keeper."""
+        """Opens the Unix socket, after deleting the socket file that a killed process has left."""
         self._path.unlink(missing_ok=True)
         with socket_name(self._path) as name:
             self._door.bind(name)
@@ -113,12 +115,12 @@ class SocketHandover:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the Unix socket for callers."""
+        """Closes the Unix socket, and deletes its file."""
         self._door.close()
         self._path.unlink(missing_ok=True)
 
     def wait_for_caller(self, seconds: float) -> None:
-        """Waits for a caller for at most `seconds`, and hands the socket to the caller."""
+        """Waits for a caller for at most `seconds`, and sends the HTTP socket to the caller."""
         if not select.select([self._door], [], [], seconds)[0]:
             return
         with contextlib.suppress(OSError):
@@ -130,9 +132,10 @@ class SocketHandover:
 
 
 def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None:
-    """Asks the keeper at the Unix socket `path` for its HTTP socket, and returns this socket.
+    """Asks an HTTP supervisor for its HTTP socket, and returns this socket.
 
-    Returns None if no keeper answers, or if the HTTP socket was opened for another address.
+    `path` is the Unix socket at which the HTTP supervisor hands over its socket. Returns None if no
+    process answers there, or if the HTTP socket was opened for another address.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
@@ -151,7 +154,7 @@ def socket_handed_over(path: Path, address: HttpAddress) -> socket.socket | None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the keeper as a program that prints log lines. Returns the exit code."""
+    """Runs the HTTP supervisor as a program that prints log lines. Returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         keep_server(

@@ -2,12 +2,13 @@
 
 A job needs memory and a little CPU time even if no records arrive. A build whose frontier has
 reached the end of the log rests after `engine.rest_after`, and the next record wakes the build. A
-build that is only kept for an undo folds in turns: once many records are unread, or after some
-time. A build that reads a compacted topic is woken in time to read every tombstone before Kafka
-deletes the tombstone (law 5).
+build that is only kept for an undo rests most of the time. Once many records are unread, or after
+some time, it folds up to the present end of the log, and rests again; this is called a turn. A
+build that reads a compacted topic is woken in time to read every tombstone before Kafka deletes the
+tombstone. Otherwise the build might never learn that a key was deleted.
 
-The supervisor observes the ends of the log for builds that rest (`Rests`). The decision after an
-observation is a pure function of the state before and the observation (`after_look`).
+The supervisor observes the ends of the log for builds that rest (`Rests`). `after_look` decides
+after each observation, as a pure function of the observation and the state before.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ _PROMISE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicPromise:
-    """The time for which a build's topics keep the records that the build has not read yet.
+    """How long a build's topics keep records that the build has not read yet.
 
-    The topics keep these records for longer than `turn_seconds`, so `turn_seconds` is the longest
-    time between two turns. `hears` is True if the build must read tombstones within that time.
-    `by_size` is True if a topic may delete unread records at any time because of its size.
+    `turn_seconds` is the longest time for which the build may rest: the topics keep unread records
+    for longer. `hears` is True if a topic is compacted, so the build must read its tombstones
+    within that time. `by_size` is True if a topic may delete unread records at any time because of
+    the topic's size.
     """
 
     turn_seconds: float = _LONGEST_TURN_SECONDS
@@ -54,7 +56,7 @@ class TopicPromise:
 
     @classmethod
     def of_topics(cls, topics: Iterable[Mapping[str, str]]) -> TopicPromise:
-        """Computes the promise from the settings of the topics that are in force."""
+        """Computes the promise from the settings that are in force for each topic."""
         turn, hears, by_size = _LONGEST_TURN_SECONDS, False, False
         for config in topics:
             policy = config.get("cleanup.policy", "delete").split(",")
@@ -73,7 +75,7 @@ class BuildLook:
 
     `heard_seconds` is the time since the build was last known to have read all tombstones. `kept`
     is True if the build neither serves nor is a candidate. `runs` is True if the build's job runs.
-    `asked` is True if a turn was requested.
+    `asked` is True if somebody requested that the build folds the unread records now.
     """
 
     offsets: Offsets
@@ -88,7 +90,7 @@ class BuildLook:
 class RestState:
     """The state of a build between two observations.
 
-    `rests` is True if the build needs no job. `since` is the time since which its offsets have been
+    `rests` is True if the build needs no job. `since` is the time since which `offsets` have been
     the same. `target` is the offsets up to which a kept build folds before it rests again.
     """
 
@@ -178,7 +180,10 @@ class WatchedBuild:
 
 
 class Rests:
-    """Decides for each build of a supervisor whether the build rests, and stores the states."""
+    """Decides for each build of a supervisor whether the build rests.
+
+    The object stores the state of each build between two decisions.
+    """
 
     def __init__(
         self,
@@ -213,10 +218,7 @@ class Rests:
 
     @property
     def woken(self) -> Mapping[str, str]:
-        """Returns the time at which each build was last woken.
-
-        Right before that time, the build had read all records.
-        """
+        """Maps each build to the time at which the build was last woken."""
         return self._woken
 
     def update_resting(
@@ -297,7 +299,7 @@ class Rests:
     def _is_due(self, build: str, newest: Frontier, kept: frozenset[str], now: float) -> bool:
         """Returns True if the decision about a build depends on the end of the log.
 
-        Returns False for a build that is folding.
+        Returns False for a build whose job is still folding new records.
         """
         known = self._known.get(build)
         if known is None or known.rests or build in kept or known.kept:
@@ -313,7 +315,10 @@ class Rests:
         return self._topics[build]
 
     def _log_ends(self, builds: list[str], log: TopicEnds) -> dict[str, Offsets]:
-        """Returns the end of the log for each build. A build with a missing topic is left out."""
+        """Returns the end offsets of each build's topics, by build.
+
+        A build is left out if one of its topics is missing.
+        """
         topics = {build: self._topics_of(build) for build in builds}
         try:
             end = log.end(frozenset().union(*topics.values())) if builds else Offsets()

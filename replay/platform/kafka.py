@@ -1,4 +1,4 @@
-"""The Kafka of a platform: an embedded broker that is kept running, or a cluster.
+"""Runs the embedded broker of a platform, or connects to the configured cluster.
 
 Only the supervisor uses this module. If the embedded broker dies, a new broker process is started
 on the same data, at the same port if that port is free.
@@ -42,7 +42,7 @@ class PlatformKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Returns the broker's address. `ensure_running` must have returned before."""
+        """Returns the broker's address. Call `ensure_running` before."""
         return self._client.bootstrap_servers
 
     def ensure_running(self, *, has_space: bool = True) -> None:

@@ -69,9 +69,10 @@ class ErrorReport:
 
     @contextlib.contextmanager
     def reported_once(self) -> Iterator[None]:
-        """Catches and reports an error of the block, unless it equals the last reported error.
+        """Catches and reports an error that is raised in the `with` block.
 
-        Broken and Superseded are raised instead, because no later tick can resolve them.
+        An error that equals the last reported error is not reported again. Broken and Superseded
+        are not caught, because no later tick can resolve them.
         """
         try:
             yield
@@ -87,7 +88,7 @@ class ErrorReport:
 
 @contextlib.contextmanager
 def named_errors() -> Iterator[None]:
-    """Converts an OSError of the block to a KappaError.
+    """Converts an OSError that is raised in the `with` block to a KappaError.
 
     Typical causes are a full disk, and a folder that belongs to another user.
     """

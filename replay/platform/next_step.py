@@ -89,6 +89,7 @@ def next_step(sight: Sight, rules: RolloutSettings) -> RolloutStep:
 def _awaited_of_job(sight: Sight, reading: str) -> str:
     """Returns the event for which a candidate's rollout waits.
 
-    The event is the start of Spark if the candidate has no frontier yet, otherwise `reading`.
+    If the candidate has no frontier yet, the event is the start of Spark. Otherwise, it is the
+    event that `reading` describes.
     """
     return "its Spark to start" if sight.candidate is None else reading

@@ -3,8 +3,8 @@
 The notices are sent to the address `to` in the settings `[notify]`. The notifier sends a notice if
 a rollout has failed or waits for an approval, if a job has stopped for good or dies repeatedly, if
 a proof has found rows that differ from the tables, if events drift, or if the disk is full. The
-notifier reads the journal, the supervisor's report and the documents of builds. Notices are
-delivered like alerts: at least once, even if processes die. An event in the journal causes one
+notifier reads the journal, the supervisor's report and the files of builds. Notices are delivered
+like alerts: at least once, even if processes die. Each event in the journal causes at most one
 notice. A state causes a notice when the state begins, and again if it ends and begins again.
 """
 
@@ -76,7 +76,7 @@ class Notifier:
             self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread. Waits at most five seconds for an attempt that is being made."""
+        """Ends the thread. If a message is being sent, waits at most five seconds for it."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
@@ -109,9 +109,9 @@ class Notifier:
 def notices_since(store: Store, reserve: int, place: str | None) -> tuple[str, tuple[Notice, ...]]:
     """Returns the present place, and the notices for all facts since an earlier place.
 
-    A place is a `NoticePlace` as JSON. If `place` is None, there are only notices for present
-    states, and none for past events. `reserve` is the number of bytes that the supervisor keeps
-    free on the disk.
+    A place says up to where the notifier has worked: it is a `NoticePlace` as JSON. If `place` is
+    None, there are only notices for present states, and none for past events. `reserve` is the
+    number of bytes that the supervisor keeps free on the disk.
     """
     known = _parsed_place(place)
     state = current_state(store)

@@ -1,8 +1,9 @@
-"""The child processes that work on builds: one job per wanted build, one verification per rollout.
+"""The child processes that work on builds: jobs, and verifications of rollouts.
 
-This module starts, ends and restarts these processes. The controller decides from the journal which
-processes are needed (controller.py). A catch-up and a verification run at a low priority, so that
-the live job stays fresh.
+There is at most one job per build, and one verification per rollout. This module starts, ends and
+restarts these processes. The controller decides from the journal which processes are needed
+(controller.py). A catch-up and a verification run at a low priority, so that the live job stays
+fresh.
 """
 
 from __future__ import annotations
@@ -113,18 +114,19 @@ def deaths_of(
 
 
 class Pulse:
-    """Measures the time since a child's beat last changed, by repeated observations.
+    """Measures for how long a child has been silent, by repeated observations.
 
-    The time for a child's start does not count as silence. The beat only has to change between two
-    observations, so the clocks of the two processes are not compared. If the machine sleeps for a
-    night, no silence is counted.
+    The child regularly changes a number, its beat; a child whose beat does not change is silent.
+    The start of the child does not count as silence. Only changes of the beat are observed, so the
+    clocks of the two processes are not compared. If the machine sleeps for a night, no silence is
+    counted.
     """
 
     def __init__(self, look: Callable[[], int | None], clock: Callable[[], float]) -> None:
-        """Begins the measurement with the present beat.
+        """Begins the measurement with the child's present beat.
 
-        `look` returns the last beat. `clock` returns seconds that never move back, and that do not
-        advance while the machine sleeps.
+        `look` returns the present beat, or None if there is none yet. `clock` returns seconds that
+        never move back, and that do not advance while the machine sleeps.
         """
         self._look = look
         self._clock = clock
@@ -132,7 +134,7 @@ class Pulse:
         self._changed_at = clock() + _FIRST_BEAT_SECONDS
 
     def silent_seconds(self) -> float:
-        """Observes the beat. Returns the seconds since the last observed change of the beat."""
+        """Observes the child's beat, and returns the seconds since its last observed change."""
         seen = self._look()
         if seen != self._seen:
             self._seen, self._changed_at = seen, self._clock()
@@ -140,14 +142,17 @@ class Pulse:
 
 
 def is_starting(child: ChildProcess) -> bool:
-    """Returns True if a job's process is still starting. No spare is started at the same time."""
+    """Returns True if a job's process is still starting.
+
+    The supervisor starts no spare while a job's process starts.
+    """
     seconds = _WARM_START_SECONDS if child.was_handed_over else _START_SECONDS
     return child.ran_seconds < seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A process of a build's job, and the build's last records when the process was started."""
+    """A process of a build's job, with facts from the time at which the process was started."""
 
     child: ChildProcess
     pulse: Pulse
@@ -229,8 +234,8 @@ class Processes:
     def is_calm(self) -> bool:
         """Returns True if no process waits for the start of a JVM.
 
-        This is the case if a spare is warm, no job is starting, and no build catches up, is aligned
-        or is verified.
+        This is the case if a spare is warm, no job is starting, and no build is catching up, being
+        aligned or being verified.
         """
         return (
             self._spares.is_any_warm

@@ -1,8 +1,8 @@
-"""The process of the HTTP server: `kappa serve`, or the child of a keeper (http_supervisor.py).
+"""The process of the HTTP server: `kappa serve`, or a child of the HTTP supervisor.
 
-The server runs in a separate process from the supervisor, so that rollouts continue even if a
-request crashes the server. This module combines the routes of serving/http and replay/page in one
-application. Run as a program, this module is the child of a keeper.
+The server runs in a separate process from the platform's supervisor, so that rollouts continue even
+if a request crashes the server. This module combines the routes of serving/http and replay/page in
+one application. Run as a program, this module is the child of the HTTP supervisor.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def serve_alone(
     token: str | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Serves HTTP without a keeper, until this process is asked to end.
+    """Serves HTTP without an HTTP supervisor, until this process is asked to end.
 
     `listen` and `token` override the settings. `say` prints a message for the operator. Raises
     SettingsError if other machines could reach the server and no token is required. Raises Conflict
@@ -84,7 +84,10 @@ def serve_alone(
 
 
 def _serve_kept(here: ProjectContext, host: str, listening: socket.socket) -> None:
-    """Serves at the socket of a keeper. The keeper's process is recorded as the server process."""
+    """Serves HTTP at a socket that the HTTP supervisor has opened.
+
+    The process of the HTTP supervisor is recorded as the server process.
+    """
     accounts = _accounts_of(here, None)
     ensure_guarded(host, accounts.token, named=accounts.is_guarded)
     address = HttpAddress(host, listening.getsockname()[1])
@@ -164,7 +167,10 @@ def _accounts_of(here: ProjectContext, token: str | None) -> Accounts:
 
 
 def _agents(here: ProjectContext, ending: ExitStack) -> AgentsOverHttp:
-    """Returns the HTTP application for agents. The application's processes end with `ending`."""
+    """Returns the HTTP application for agents (assistants that use MCP).
+
+    The application's processes end when `ending` is closed.
+    """
     from kappa.agents.server import open_desk, serve_over_http  # noqa: PLC0415  # the SDK is an extra
 
     return serve_over_http(ending.enter_context(open_desk(here)))
@@ -180,7 +186,8 @@ def _postgres_server(
 ) -> tuple[AbstractAsyncContextManager[None], ...]:
     """Returns the Postgres server, ready to run, or () if the settings do not give its address.
 
-    If the server cannot be created, a message reports the reason, and HTTP is served anyway.
+    The result is a tuple of one context manager, which runs the server. If the server cannot be
+    created, a message reports the reason, the result is (), and HTTP is served anyway.
     """
     wanted = here.settings.serve.postgres
     if not wanted.listen:

@@ -1,13 +1,13 @@
 """The services of `kappa up`: the child processes other than the jobs of builds.
 
 The archiver, the courier and the collector are programs that receive the broker's address. If the
-address changes, these programs are ended and started again. The keeper of HTTP needs no broker. The
-check of maintained views runs once for each build that serves. Missing class archives are created
-once.
+address changes, these programs are ended and started again. The HTTP supervisor needs no broker.
+The check of maintained views runs once for each build that serves. Missing class archives are
+created once.
 
-If the supervisor is killed, the keeper of HTTP (replay/platform/http_supervisor.py) survives. The
-keeper's lock names its process, so that the next supervisor, or `kappa down`, can find and end the
-keeper. A server that `kappa serve` runs holds no lock.
+If the supervisor of the platform is killed, the HTTP supervisor survives. The lock file of the HTTP
+supervisor names its process, so that the next `kappa up`, or `kappa down`, can find and end this
+process. A server that `kappa serve` runs holds no lock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ARCHIVES_LOG = "archives"
 class Service:
     """A child program other than the job of a build.
 
-    A subclass decides when the program is wanted. If a program must end, the supervisor waits for
+    A subclass decides when the program is wanted. If the program must end, the supervisor waits for
     at most `patience_seconds`, and does nothing else during the wait.
     """
 
@@ -93,7 +93,7 @@ class Service:
         )
 
     def end(self) -> None:
-        """Ends the program. When it is started again, it continues its work."""
+        """Ends the program. If the program is started again, the program continues its work."""
         self._child.end()
 
 
@@ -227,7 +227,7 @@ class CollectorService(BrokerService):
 
 
 class HttpService(Service):
-    """The keeper of HTTP, a child that keeps the HTTP server running, if `serve.listen` is set."""
+    """The HTTP supervisor, a child that keeps the HTTP server running, if `serve.listen` is set."""
 
     what = "the keeper of HTTP"
     log = "logs/http.log"
@@ -242,11 +242,11 @@ class HttpService(Service):
         return _listen_address(self._settings, self._store.local.folder, self._say)
 
     def ensure_running(self) -> None:
-        """Starts the keeper, unless it runs, is not wanted, or must still wait after a death.
+        """Starts the HTTP supervisor, unless it runs, is not wanted, or must wait after a death.
 
-        The keeper of an earlier supervisor is ended first, because its settings and code may be out
-        of date. Before it is ended, its socket is taken over, so that connections wait instead of
-        failing.
+        An HTTP supervisor that an earlier `kappa up` has left is ended first, because its settings
+        and code may be out of date. Before it is ended, its socket is taken over, so that
+        connections wait instead of failing.
         """
         self._child.reap_death()
         if self._child.pid is not None:
@@ -270,13 +270,16 @@ class HttpService(Service):
         self._close_handed(is_over=False)
 
     def end(self) -> None:
-        """Ends the keeper. The HTTP server exits with the keeper."""
+        """Ends the HTTP supervisor. The HTTP server exits with the HTTP supervisor."""
         self._close_handed(is_over=True)
         self._child.end()
         ensure_no_keeper(self._store)
 
     def _close_handed(self, *, is_over: bool) -> None:
-        """Closes the handed-over socket if the new keeper has received it, or if `is_over`."""
+        """Closes this process's copy of the HTTP socket that was taken over.
+
+        Does nothing if the new HTTP supervisor has not received the socket yet, unless `is_over`.
+        """
         if self._handed is not None and (is_over or self._child.pid is not None):
             self._handed.close()
             self._handed = None
@@ -285,9 +288,10 @@ class HttpService(Service):
 class ViewCheckService(Service):
     """The child that checks the maintained views of serving builds, one build at a time.
 
-    The check of a build begins after slices have updated its views for a while. A check right after
-    a replay would be useless: the views were computed whole then, and the verification has compared
-    them. If the child is ended, the next supervisor begins its check again.
+    The check of a build begins after slices have updated the build's views for a while. A check
+    right after a replay would be useless: the views were computed whole then, and the verification
+    has compared them. If the child is ended before its check is complete, the next supervisor
+    begins the check again.
     """
 
     what = "the check of maintained views"
@@ -299,7 +303,7 @@ class ViewCheckService(Service):
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """Maps each build that waits for its check to its first observed frontier number."""
+        """Returns the builds that wait for their check, with the first observed frontier number."""
         return {}
 
     @cached_property
@@ -343,9 +347,9 @@ class ViewCheckService(Service):
 class ClassArchiveService(Service):
     """The child that creates the class archives that are missing in this installation.
 
-    After `pip install` there are no class archives, and without them JVMs take twice as long to
-    start (kappa/base/java/class_archive.py). The child begins once no process waits for the start
-    of a JVM. Each supervisor tries once.
+    A class archive is a file from which a JVM loads classes quickly. After `pip install` there are
+    no class archives, and without them JVMs take twice as long to start. The child begins once no
+    process waits for the start of a JVM. Each supervisor tries once.
     """
 
     what = "the making of class archives"
@@ -356,7 +360,7 @@ class ClassArchiveService(Service):
     _was_looked_at = False
 
     def ensure_made(self, *, is_calm: bool) -> None:
-        """Starts the child if an archive is missing and the platform is calm.
+        """Starts the child if a class archive is missing and `is_calm` is True.
 
         `is_calm` is True if no process waits for the start of a JVM.
         """
@@ -391,8 +395,8 @@ class Services:
     ) -> None:
         """Starts each service that is wanted and not running, except HTTP, which needs no broker.
 
-        `serving` are the builds that serve. If `has_space` is False, services that write much are
-        ended. `is_calm` is True if no process waits for the start of a JVM.
+        `serving` are the builds that serve. If `has_space` is False, services that write many bytes
+        to the disk are ended. `is_calm` is True if no process waits for the start of a JVM.
         """
         for service in self._at_broker:
             service.ensure_running(bootstrap_servers, has_space=has_space)
@@ -406,9 +410,9 @@ class Services:
 
 
 def ensure_no_keeper(store: Store) -> bool:
-    """Ends the keeper of this root, and waits until the keeper has exited.
+    """Ends the HTTP supervisor of this root, and waits until its process has exited.
 
-    Returns False if there is no keeper.
+    Returns False if there is no HTTP supervisor, otherwise True.
     """
     keeper = holding_process(store.local.path(KEEPER))
     if keeper is None:

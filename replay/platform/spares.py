@@ -1,9 +1,9 @@
-"""The supervisor's spares: processes with Spark booted and warm, for jobs and commands.
+"""The supervisor's spares: processes that have started Spark and wait for a job or a command.
 
-There are `engine.spares` spares; a spare that is taken is replaced. The supervisor writes a job's
-task to the standard input of a spare, even while the spare's Spark boots, because the Spark of a
-new process would be ready later. A command connects to a spare at a Unix socket
-(kappa/engine/children/spare.py); then the socket is deleted.
+There are `engine.spares` spares; if a spare is taken, a new spare replaces it. The supervisor
+writes a job's task to the standard input of a spare, even if the spare's Spark is still starting,
+because the Spark of a new process would be ready later. A command connects to the Unix socket of a
+spare (kappa/engine/children/spare.py); then the socket is deleted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Spares:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Creates an object without spares. Deletes the folders of earlier spares.
+        """Creates an object without spares, and deletes the folders that earlier spares left.
 
         `say` prints a message for the operator. `clock` returns seconds that never move back.
         """
@@ -96,7 +96,7 @@ class Spares:
 
     @property
     def is_any_warm(self) -> bool:
-        """Returns True if a spare whose Spark is warm is free."""
+        """Returns True if a free spare has booted Spark and is warm."""
         return any(spare.is_warm for spare in self._free)
 
     def hand_over(self, task: Task) -> subprocess.Popen[bytes] | None:

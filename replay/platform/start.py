@@ -98,7 +98,7 @@ def ensure_detached(
 def last_line(path: Path, begins_at: int) -> str | None:
     """Returns the last complete line of a log, without time and level.
 
-    Only lines after the position `begins_at` count. Returns None if there is no complete line.
+    Only lines after the byte position `begins_at` count. Returns None if there is no complete line.
     """
     with path.open("rb") as log:
         log.seek(begins_at)

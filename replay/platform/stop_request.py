@@ -12,27 +12,27 @@ from typing import Any, Self
 class StopRequested(BaseException):
     """The exception that a signal raises to interrupt a long wait.
 
-    It is not an error. The class is not derived from Exception, so that no `except Exception`
-    catches it.
+    The exception is not an error. The class is not derived from Exception, so that no `except
+    Exception` catches it.
     """
 
 
 class StopRequest:
-    """A request to end this process, which a signal makes.
+    """A request to end this process, made by a signal.
 
-    `requested` is True after the signal. A signal interrupts the process only within
-    `may_interrupt`.
+    `requested` becomes True when the signal arrives. A signal interrupts the process only within
+    the context `may_interrupt`.
     """
 
     def __init__(self) -> None:
-        """Creates a request. `requested` is False. Signals are handled only in the `with` block."""
+        """Creates a request; `requested` is False. Signals are handled only in the `with` block."""
         self.requested = False
         self._interrupts = False
         self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def may_interrupt(self) -> Iterator[None]:
-        """Allows a signal to raise StopRequested within the block.
+        """Allows a signal to raise StopRequested within this `with` block.
 
         Raises StopRequested at once if a signal has arrived already.
         """

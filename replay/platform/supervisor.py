@@ -2,7 +2,7 @@
 
 The supervisor owns the broker, the child processes and the loop. All its state is in the journal
 and the folders of the builds. So if the supervisor is killed, the next `kappa up` continues.
-However the supervisor ends, its children end too; only the keeper of HTTP survives a kill of the
+However the supervisor ends, its children end too; only the HTTP supervisor survives a kill of the
 supervisor. A lock ensures that a root has only one supervisor. Run as a program, this module is the
 supervisor in the background.
 """
@@ -75,8 +75,8 @@ def run_platform(settings: Settings, *, take_over: bool = False) -> None:
 def end_platform(settings: Settings) -> bool:
     """Ends the supervisor of this root, and waits until its process has exited.
 
-    Returns False if there was no supervisor. Raises TimedOut if the supervisor has not exited after
-    a minute and a half.
+    Returns False if there was no supervisor, otherwise True. Raises TimedOut if the supervisor has
+    not exited after a minute and a half.
     """
     process = holding_process(open_store(settings).local.path(LOCK))
     if process is None:
@@ -94,10 +94,10 @@ def end_platform(settings: Settings) -> bool:
 
 
 def end_left_server(settings: Settings) -> bool:
-    """Ends the HTTP server that a killed supervisor has left. Returns False if there is none.
+    """Ends the HTTP server that a killed supervisor has left, and returns True.
 
-    Also returns False if another supervisor is up, because the server then belongs to that
-    supervisor.
+    Returns False if there is no such server, or if another supervisor is up, because the server
+    then belongs to that supervisor.
     """
     store = open_store(settings)
     # If another `kappa up` has started meanwhile, the server is the server of that supervisor.

@@ -1,6 +1,6 @@
-"""The current state of all rollouts, read from the journal.
+"""Computes the current state of all rollouts from the journal.
 
-Each process caches the state and folds only the new records into it.
+Each process caches the state, and applies only the new records to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kappa.state.store import Store
 def current_state(store: Store) -> State:
     """Returns the state of all rollouts after the journal's newest record.
 
-    Raises the errors of `advance_state`.
+    Raises IllegalTransition if a record of the journal cannot follow the record before it.
     """
     return JournalView(store).folded(advance_state, State())
 

@@ -1,4 +1,4 @@
-"""Folds the journal's records into the state of all rollouts. Pure.
+"""Computes the state of all rollouts from the journal's records. Pure.
 
 This module does no I/O; promote.py, verify.py and controller.py read and append records. If several
 processes append records, the order of the journal decides which request was first. An illegal
@@ -50,7 +50,7 @@ from kappa.state.journal.projections import paused_after, retired_after
 def fold_records(records: Iterable[JournalRecord], state: State | None = None) -> State:
     """Applies journal records to a state, in order, and returns the new state.
 
-    Without `state`, the fold begins with the empty state. Raises IllegalTransition if a record
+    Without `state`, the function begins with the empty state. Raises IllegalTransition if a record
     cannot follow the record before it.
     """
     state = state or State()

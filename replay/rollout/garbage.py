@@ -2,15 +2,16 @@
 
 A record in the journal retires a build. Then the build's job ends. The build's data are deleted
 once no lease pins them. A reader that tries to pin the build later finds a newer Served record in
-the journal, and starts over (law 11). The birth certificate is not deleted, because the history
-refers to it.
+the journal, and starts over. The birth certificate is not deleted, because the history refers to
+it.
 
 `kappa gc` examines the whole root and this host. A dry run finds the same garbage and deletes
 nothing. A build whose job runs is skipped, because the job holds the lock, and deletes the build's
-garbage itself. For any other build, `kappa gc` follows the order of the job (law 11): it acquires
-the lock, raises the floor, deletes expired kept frontiers, reads the leases, and then deletes files
-by list. Afterwards, each file that is left in the root is needed. See also
-kappa/engine/write/maintenance.py.
+garbage itself. For any other build, `kappa gc` takes the same steps as the job
+(kappa/engine/write/maintenance.py): it acquires the lock, raises the floor, deletes expired kept
+frontiers, reads the leases, lists the unneeded files, and deletes the listed files. The floor is
+raised before the leases are read, so no reader can pin a file that is then deleted. Afterwards,
+each file that is left in the root is needed.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class Garbage:
     """One kind of garbage of a build, or of no build if `build` is None.
 
     `files` and `folders` are addresses. There are folders only if the root is on a disk; the
-    deepest folders come first. `bytes` is the total size of the files. `left` is the reason why a
-    build was skipped, or "".
+    deepest folders come first. `bytes` is the total size of the files. If a build was skipped,
+    `left` is the reason, otherwise "".
     """
 
     build: str | None
@@ -104,7 +105,7 @@ class Garbage:
 
 
 def garbage_of(build: str | None, what: GarbageKind, entries: Iterable[FileEntry]) -> Garbage:
-    """Creates a Garbage from the files and folders in `entries`.
+    """Creates a `Garbage` object from the files and folders in `entries`.
 
     `build` is None if the entries belong to no build.
     """
@@ -238,15 +239,22 @@ def _delete_entries(entries: Iterable[FileEntry]) -> None:
 
 
 class CollectionEffects(Protocol):
-    """The operations of a garbage collection that a dry run replaces with harmless ones."""
+    """The operations by which a garbage collection changes a root.
+
+    A real collection uses `DeletingEffects`, and a dry run uses `DryRunEffects`.
+    """
 
     def hold(self, build: str) -> AbstractContextManager[object]:
-        """Returns a context in which no job of the build can run. Raises Conflict if one runs."""
+        """Returns a context in which no job of the build can run.
+
+        Raises Conflict if a job of the build runs now.
+        """
 
     def let_frontiers_go(self, build: str, newest: int) -> None:
         """Releases the frontiers before number `newest`, and the kept frontiers that have expired.
 
-        Call this method before the leases are listed (law 11).
+        Call this method before the leases are listed. After that, no reader can pin a frontier that
+        was released.
         """
 
     def delete(self, find: Garbage) -> None:
@@ -287,15 +295,15 @@ class DeletingEffects:
     def let_frontiers_go(self, build: str, newest: int) -> None:
         """Writes `newest` as the floor, and deletes kept frontiers that have expired.
 
-        Before that, the file sums in the frontiers are joined into one record, so that no sum is
-        lost when its frontier is deleted.
+        Before that, the checksums of files in the frontiers are joined into one record, so that no
+        checksum is lost when its frontier is deleted.
         """
         join_sums(self._store, build)
         put_floor(self._store, build, newest)
         ensure_past_gone(self._store, build, self._now, self._keep_seconds)
 
     def delete(self, find: Garbage) -> None:
-        """Deletes the files in `find`, and then the folders in `find` that are empty by then."""
+        """Deletes the files in `find`, and then those folders in `find` that are empty."""
         for part in deletion_parts(find.files):
             failpoint("gc.before_delete")
             delete_files(part)
@@ -518,7 +526,10 @@ def _by_address(entries: Iterable[FileEntry]) -> dict[str, FileEntry]:
 def _existing_entries(
     there: Mapping[str, FileEntry], addresses: Iterable[str]
 ) -> Iterator[FileEntry]:
-    """Returns the entries of the given addresses. Addresses without an entry are skipped."""
+    """Yields the entries in `there` with the given addresses.
+
+    Addresses without an entry are skipped.
+    """
     return (there[each] for each in addresses if each in there)
 
 

@@ -42,9 +42,9 @@ class GenerationDetails:
     """A generation: its record, the rollouts that it switched, and the builds that it serves.
 
     If the generation only retired a pipeline, `switched` is empty. `births` and `codes` have an
-    entry per build in the serving map. `sent` maps the id of a rollout to lines about the changes
-    that were sent at the switch, one line per outlet. `previous` is the serving map of the
-    generation before.
+    entry for each build in the serving map. `sent` maps the id of a rollout to lines about the
+    changes that were sent at the switch, one line per outlet. `previous` is the serving map of the
+    previous generation.
     """
 
     record: JournalRecord

@@ -4,10 +4,10 @@ The law says that the rows do not depend on how the log is cut into slices. If c
 the rows of its live tables differ from the rows that a replay would compute, and no verification at
 one frontier would find the difference. The sample contains records from the beginning, the middle
 and the end of each topic. A child process runs the test (kappa/engine/children/law_program.py). If
-the replay has large slices, large slices are tested too.
+the replay has large slices, the test also uses large slices.
 
-`cache/law/<version>.json` records on how many records a version was tested. A version is tested
-once, and again only if a larger sample is available by then. The test takes at most
+The file `cache/law/<version>.json` records on how many records a version was tested. A version is
+tested only once, unless a larger sample is available at a later deploy. The test takes at most
 `verify.law_seconds`. Each pipeline gets a share of that time; when the share is used up, the test
 of the pipeline is stopped. A test that did not finish is repeated at the next deploy.
 """
@@ -50,8 +50,8 @@ def ensure_lawful(
     """Raises VerificationFailed if the rows of a replayed pipeline depend on how slices are cut.
 
     A pipeline is not tested if the operator has accepted nondeterministic code in it, because such
-    a pipeline cannot satisfy the law. `show` is called at the beginning of each slow step with its
-    description. `say` is called with a line about how much was tested.
+    a pipeline cannot satisfy the law. `show` is called at the beginning of each slow step, with a
+    description of the step. `say` is called with a line about how much was tested.
     """
     steps = {
         step.pipeline: step
@@ -143,10 +143,10 @@ def ensure_lawful(
 
 
 class _Budget:
-    """The time that is left for the test. Each pipeline gets a share when its own test begins.
+    """The time that is left for testing the law of slices.
 
-    Time that a pipeline does not use is divided among the later pipelines. The time in which Spark
-    starts does not count.
+    Each pipeline gets a share of the time when its own test begins. Time that a pipeline does not
+    use is divided among the later pipelines. The time in which Spark starts does not count.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -154,7 +154,10 @@ class _Budget:
         self._began: float | None = None
 
     def left(self) -> float:
-        """Returns the remaining seconds. Time counts only while a pipeline is tested."""
+        """Returns the seconds that remain for all tests.
+
+        Time counts only while a pipeline is tested.
+        """
         if self._began is not None:
             self._left = max(0.0, self._left - (time.monotonic() - self._began))
             self._began = None
@@ -176,9 +179,9 @@ def _is_large(settings: Settings, step: PlanStep) -> bool:
 
 
 def _tried_on(store: Store, step: PlanStep, *, large: bool) -> int:
-    """Returns the number of records on which this version has already been tested.
+    """Returns the number of records on which the version of a step has already been tested.
 
-    With `large`, returns 0 unless large slices were tested too.
+    With `large`, returns 0 if the test did not use large slices.
     """
     kept = cached_json(store, _cache_name(step)) or {}
     return int(kept.get("records", 0)) if kept.get("large", True) or not large else 0

@@ -1,8 +1,8 @@
-"""Lists the packages of this environment, and compares them with those at a build's birth.
+"""Lists the packages of this environment, and compares them with those that a build recorded.
 
-A birth certificate records the packages. A plan names the packages that changed since the birth of
-a build. A changed library is reported, but does not change a version by itself (law 14): only a
-replay would show whether the library changes rows.
+A build's birth certificate records the packages that were installed when the build was created. A
+plan names the packages that have changed since then. A changed library is reported, but does not
+change a version by itself: only a replay would show whether the library changes rows.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def installed_libraries() -> Mapping[str, str]:
 
 
 def changed_libraries(born: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the packages that changed since a birth, such as `duckdb 1.5.4 to 1.5.5`.
+    """Returns the packages that changed since a build was created, such as `duckdb 1.5.4 to 1.5.5`.
 
-    `born` and `now` map packages to versions. A package that was not installed at the birth is
-    omitted, because the build's rows were computed without it. Build and test tools are omitted
-    too. Returns () if `born` or `now` is empty.
+    `born` and `now` map packages to versions. A package that was not installed when the build was
+    created is omitted, because the build's rows were computed without it. Build and test tools are
+    omitted too. Returns () if `born` or `now` is empty.
     """
     if not born or not now:
         return ()

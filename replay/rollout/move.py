@@ -53,7 +53,7 @@ def move_rollout(
 
 
 def with_rollout(state: State, rollout: Rollout) -> State:
-    """Replaces the rollout with the same id by `rollout`, and returns the new state."""
+    """Returns the state in which `rollout` replaces the rollout with the same id."""
     return replace(
         state,
         rollouts=tuple(rollout if each.id == rollout.id else each for each in state.rollouts),
@@ -100,7 +100,7 @@ def approve_rollouts(state: State, record: JournalRecord, event: PromoteAsked) -
 
 
 def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: str) -> State:
-    """Returns the state after the end of a hold. All holds of a group end together.
+    """Returns the state after the end of a rollout's hold. All holds of a group end together.
 
     The rollouts of a group are tried again together, so all of them get the same number of
     attempts. `reason` is recorded in each rollout.
@@ -124,11 +124,11 @@ def release_hold(state: State, record: JournalRecord, rollout: Rollout, reason: 
 
 
 def leave_group(state: State, record: JournalRecord, id_: int, why: str) -> State:
-    """Returns the state in which the other rollouts of a group are no longer approved.
+    """Returns the state after the rollout `id_` has left its group.
 
-    The rollout `id_` leaves the group, and the approval was given to the whole group. So the other
-    rollouts have no hold, and wait for a new approval. `why` completes the reason that is recorded
-    in these rollouts.
+    The approval was given to the whole group. So the other rollouts of the group are no longer
+    approved, have no hold, and wait for a new approval. `why` is the end of the reason that is
+    recorded in these rollouts.
     """
     left = rollout_in(state, record, id_)
     reason = (

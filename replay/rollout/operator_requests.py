@@ -1,14 +1,14 @@
 """Requests of an operator: undo, promote, verify, abandon, pause, resume.
 
-Each request appends a record to the journal. A request is decided on the journal's current state,
-and the record is appended with exactly the next number. If another record has that number by then,
-the journal is read again. Then the request is decided again on the new state, or refused with the
-name of the operator whose request was first. The controller acts on the records
+Each request appends a record to the journal. Whether a request is possible depends on the journal's
+current state, and the record is appended with exactly the next number. If another record has that
+number by then, the journal is read again. Then the request is decided again on the new state, or
+refused with the name of the operator whose request was first. The controller acts on the records
 (replay/platform/controller.py).
 
 A request names a rollout or a build, never "the current build of this pipeline". So the approval of
 a rollout that has ended meanwhile raises Conflict. If the argument for a pipeline consists only of
-digits, it is the number of a rollout.
+digits, the argument is the number of a rollout.
 """
 
 from __future__ import annotations
@@ -289,11 +289,12 @@ def append_decided(
     seen: State | None = None,
     reason: str = "",
 ) -> JournalRecord | None:
-    """Appends the event that `decide` returns for the state seen and for the current state.
+    """Appends the event that `decide` returns to the journal, and returns the record.
 
-    The record contains the operator's `reason`. `seen` is the state that the operator has seen, by
-    default the first state that this function reads. If another process appends a record with the
-    same number first, `decide` is called again. If `decide` returns None, the request is already
+    `decide` is called with the state that the operator has seen and the current state. `seen` is
+    the state that the operator has seen, by default the first state that this function reads. The
+    record contains the operator's `reason`. If another process appends a record with the same
+    number first, `decide` is called again. If `decide` returns None, the request is already
     fulfilled: the function returns None, and appends nothing.
     """
     journal = Journal(store)
@@ -386,7 +387,10 @@ def may_resume(state: State, pipeline: str) -> bool:
 
 
 def ensure_serves(state: State, pipeline: str) -> str:
-    """Returns the build that serves a pipeline. Raises UsageError if no build serves it. Pure."""
+    """Returns the build that serves a pipeline. Pure.
+
+    Raises UsageError if no build serves the pipeline.
+    """
     if pipeline in state.serving:
         return state.serving[pipeline]
     if pipeline in state.retirements:
@@ -406,10 +410,10 @@ def _unknown_pipeline(state: State, pipeline: str) -> UsageError:
 
 
 def _moved_on(state: State, rollout: Rollout) -> Conflict:
-    """Returns the error for a request that is too late, because the rollout has changed since.
+    """Returns the error for a request that comes too late, because the rollout has changed.
 
-    The message names the operator whose request was first, and the hint names the possible
-    commands.
+    The message names the operator whose request was first, and the hint names the commands that are
+    possible now.
     """
     name, it, first = (
         rollout.pipeline,

@@ -51,7 +51,7 @@ class LeavingTable:
 
 @dataclass(frozen=True, slots=True)
 class RetirementPreview:
-    """The effect of a pipeline's retirement: the tables that are no longer served, and readers.
+    """The effect of a pipeline's retirement on its tables, readers and builds.
 
     `readers` are the processes that pin the tables, as (user, process id, number of leases).
     `dropped` is the build that is kept for an undo of the pipeline's last switch; the retirement
@@ -171,7 +171,7 @@ def ask_retire(
 def leaving_tables(store: Store, pipeline: str, build: str) -> tuple[LeavingTable, ...]:
     """Lists the tables and views of the build that serves a pipeline, with rows and sizes.
 
-    The list is empty if `build` does not serve the pipeline any more.
+    Returns () if `build` does not serve the pipeline any more.
     """
     return ask_snapshot(
         store,

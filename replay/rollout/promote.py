@@ -4,12 +4,12 @@
          -> the candidate's frontier reaches the acknowledged frontier -> served
 
 The live build publishes nothing between its acknowledgement and the record that ends the hold. So
-the frontier of the last comparison is the last frontier that readers saw. The record is appended
-with exactly the number after the last record that the controller has read. If another record uses
-that number (a release by the live job, an abandon, or a switch of another pipeline), the step is
-chosen again. The journal decides every race, never a clock.
-`tests/replay/rollout/test_promote_model.py` tests all orders of steps of a small model with these
-functions. An undo is a promote in the other direction.
+the frontier of the last comparison is the last frontier that readers saw. The record that makes the
+candidate serve is appended with exactly the number after the last record that the controller has
+read. If another record uses that number (a release by the live job, an abandon, or a switch of
+another pipeline), the controller chooses the step again. So the journal decides every race, and a
+clock never does. `tests/replay/rollout/test_promote_model.py` tests all orders of steps of a small
+model with these functions. An undo is a promote in the other direction.
 
 A candidate that serves the live build's own tables (an overlay, or an undo of an overlay) needs no
 hold: readers see the same frontier before and after the switch.
@@ -87,8 +87,8 @@ def acknowledge_for_dead_job(store: Store, build: str, hold: int) -> None:
     """Acknowledges a hold instead of the live job, because that job is dead.
 
     First acquires the job's lock, which kills processes that the dead job has left running (such as
-    a JVM in a long write). Then publishes a frontier with the same offsets and versions as the
-    newest one, and with the acknowledgement. Raises Conflict if the job is still alive.
+    a JVM in a long write). Then publishes a frontier that contains the acknowledgement, and the
+    same offsets and versions as the newest frontier. Raises Conflict if the job is still alive.
     """
     with lock_of(store, f"{folder_of_build(build)}/lock", what=f"build {build}"):
         failpoint("promote.before_acknowledge")
@@ -111,10 +111,10 @@ def _acknowledging_frontier(build: str, newest: Frontier | None, hold: int) -> F
 
 
 def _is_near(sight: Sight) -> bool:
-    """Returns True if the rollout does not prevent the hold of its group from beginning.
+    """Returns True if this rollout allows the hold of its group to begin.
 
-    This is the case if the candidate has reached its target offsets, if it can serve without a
-    hold, or if it is held already.
+    This is the case if the candidate has reached its target offsets, if the candidate can serve
+    without a hold, or if the rollout has a hold already.
     """
     if sight.rollout.phase is Phase.HOLDING:
         return True
@@ -149,7 +149,10 @@ def _while_holding(sight: Sight, live: Frontier, held: str, hold: int) -> Rollou
 
 
 def _served_together(sight: Sight) -> RolloutStep:
-    """Returns the step that makes a whole group serve, or a wait for a missing condition."""
+    """Returns the step that makes all candidates of a group serve.
+
+    If a condition is missing, returns a step that waits for this condition.
+    """
     missing = next(filter(None, map(_missing_condition, sight.others)), None)
     return Append(_served_event(sight)) if missing is None else Wait(missing)
 

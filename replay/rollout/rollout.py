@@ -32,9 +32,9 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """A move from one phase of a rollout to the next. A record of the journal causes the move.
+    """A move from one phase of a rollout to another. A record of the journal causes the move.
 
-    A Verified record causes one of two moves, depending on its verdict.
+    A Verified record causes one of two moves, depending on the verdict in the record.
     """
 
     STAGED = "staged"
@@ -92,19 +92,19 @@ class IllegalTransition(Broken):
 class Rollout:
     """A rollout, with everything that its records say about it.
 
-    - `id`: the number of the journal record that began the rollout. Other records use it.
-    - `number`: the position of the rollout in the journal, counted from 1. People use it.
+    - `id`: the number of the journal record that began the rollout. Other records use the id.
+    - `number`: the position of the rollout in the journal, counted from 1. People use the number.
     - `switch`: True if the build was kept before (undo, redo, or a deploy of its version).
     - `caught_up`: the offsets in the CaughtUp record. `verified`: the Verified record's event.
     - `approved`: True if the rollout is promoted once it is ready.
     - `alignment_after`: the verification uses an alignment with a higher number than this.
     - `hold`: the number of the open Held record.
-    - `attempts`: the number of holds since the last yes.
-    - `reason`, `hint`: why the rollout ended without serving, lost its hold or lost its yes.
+    - `attempts`: the number of holds since the last approval.
+    - `reason`, `hint`: why the rollout ended without serving, or lost its hold or its approval.
     - `at`, `by`: the time and the author of the record that began the rollout.
-    - `asked_by`: the author of the last request (beginning, verification, yes or end).
+    - `asked_by`: the author of the last request (beginning, verification, approval or end).
     - `accepted`: the findings that the operator accepted at the beginning.
-    - `group`: the ids of all rollouts that were approved together with this one, and its own id;
+    - `group`: the ids of this rollout and of all rollouts that were approved together with it;
       empty if the rollout was approved alone.
     - `base`: the base of the build, if the build is a branch.
     - `tables_of`: the build whose tables an overlay serves.
@@ -158,7 +158,7 @@ class Rollout:
 
     @property
     def phase_text(self) -> str:
-        """Returns the phase for people, such as `waiting for approval`."""
+        """Returns the phase in words that people understand, such as `waits for a yes`."""
         if self.waits:
             return "waiting for approval"
         return "switching" if self.phase in {Phase.READY, Phase.HOLDING} else str(self.phase)

@@ -78,7 +78,10 @@ def part_named(
 
 
 def ensure_served(state: State, pipeline: str) -> str:
-    """Returns the build that serves a pipeline. Raises UsageError if no build serves it."""
+    """Returns the build that serves a pipeline.
+
+    Raises UsageError if no build serves the pipeline.
+    """
     if pipeline not in state.serving:
         raise UsageError(
             f"no pipeline {pipeline} is served",

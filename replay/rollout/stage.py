@@ -2,7 +2,8 @@
 
 First the build's files and birth certificate are written, under a new id. Then one record makes the
 build a candidate. If other records have been appended since the plan, the step is checked again:
-either the step is still valid, or another operator was first. The journal decides every race.
+either the step is still valid, or another operator was first and Conflict is raised. So the journal
+decides every race.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _LOOKS = 20
 def stage_plan(
     store: Store, plan: Plan, *, auto_promote: bool = True, reason: str = ""
 ) -> tuple[int, ...]:
-    """Begins a rollout for every step that acts, and returns the ids of the rollouts.
+    """Begins a rollout for every step that changes something, and returns the rollouts' ids.
 
     `reason` is the operator's reason, which each rollout records. With `auto_promote`, a candidate
-    that passes its verification is promoted without a further approval. If a kept build should
-    serve again, it is promoted in any case, because it was verified before. Raises the first
+    that passes its verification is promoted without a further approval. A kept build that should
+    serve again is promoted in any case, because the build was verified before. Raises the first
     refusal of the plan. Raises Conflict if another operator was first. Rollouts that began before
     an error continue.
     """
@@ -124,7 +125,7 @@ def _may_be_named(store: Store, build: str) -> bool:
 def _create_build(
     store: Store, build: str, step: PlanStep, declared: Declared, libraries: Mapping[str, str]
 ) -> Base | None:
-    """Writes the build's files and birth certificate.
+    """Writes the files and the birth certificate of a new build.
 
     Returns the base if the build is a branch, otherwise None.
     """
@@ -190,9 +191,9 @@ def _overlay_birth(birth: Birth, live: Birth) -> Birth:
 def _ensure_branched(store: Store, birth: Birth, branch: Branch) -> Base:
     """Writes the birth certificate of a branch, begins the branch, and returns its base.
 
-    The branch begins with the planned state. If that state was deleted while the operator read the
-    plan, the branch begins with the nearest state that is still kept. Raises Conflict if every
-    state is deleted before it can be pinned.
+    The branch begins with the planned state of the serving build. If that state was deleted while
+    the operator read the plan, the branch begins with the nearest state that is still kept. Raises
+    Conflict if every state is deleted before it can be pinned.
     """
     base, asked = branch.base, Branching(Offsets.parse(branch.base.offsets))
     for _ in range(_LOOKS):

@@ -1,6 +1,6 @@
 """The state of all builds and rollouts. Pure.
 
-The state is the fold of the journal's records; fold.py computes it, record by record.
+fold.py computes the state from the journal's records, one after the other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class State:
     service: tuple[JournalRecord, ...] = ()
 
     def active(self, pipeline: str) -> Rollout | None:
-        """Returns the active rollout of the pipeline, or None. There is at most one."""
+        """Returns the active rollout of the pipeline, or None.
+
+        A pipeline has at most one active rollout.
+        """
         return next(
             (rollout for rollout in self.active_rollouts if rollout.pipeline == pipeline), None
         )
@@ -75,7 +78,7 @@ class State:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Returns the roles of all wanted builds, by build: "live", "idle" or "candidate".
+        """Returns the role of each build that is needed, by build: "live", "idle" or "candidate".
 
         If an idle build is the candidate of a rollout, its role is "idle".
         """
@@ -92,8 +95,8 @@ class State:
     def wanted_jobs(self) -> frozenset[str]:
         """Returns the builds whose jobs should run.
 
-        These are the builds that fold the tables of wanted builds. If a pipeline is paused, only
-        its builds with an active rollout count.
+        These are the builds that fold the tables of live, idle and candidate builds. If a pipeline
+        is paused, only its builds with an active rollout count.
         """
         at_rest = {
             build
@@ -104,12 +107,12 @@ class State:
         return frozenset(map(self.folded_by, self.wanted_builds() - at_rest))
 
     def kept_jobs(self) -> frozenset[str]:
-        """Returns the builds whose jobs are wanted only so that an undo is possible."""
+        """Returns the builds whose jobs run only to keep an undo possible."""
         needed = frozenset(self.serving.values()) | {each.build for each in self.active_rollouts}
         return self.wanted_jobs() - frozenset(map(self.folded_by, needed))
 
     def overlaid_builds(self) -> frozenset[str]:
-        """Returns the builds whose tables a wanted overlay serves."""
+        """Returns the builds whose tables an overlay serves that is live, idle or a candidate."""
         return frozenset(
             self.overlays[build] for build in self.wanted_builds() & self.overlays.keys()
         )
@@ -215,7 +218,7 @@ def soak_end(state: State, pipeline: str, soak_seconds: float) -> datetime | Non
 
 
 def soaked_builds(state: State, now: datetime, soak_seconds: float) -> frozenset[str]:
-    """Returns the idle builds whose soak is over and that may be retired."""
+    """Returns the idle builds that may be retired because their soak is over."""
     over = (
         build
         for pipeline, build in state.idle.items()

@@ -1,4 +1,4 @@
-"""The steps of a rollout, and the observations that decide the next step. Pure values.
+"""The steps of a rollout, and the observations that decide the next step.
 
 next_step.py and promote.py choose a step from a `Sight`, and controller.py executes the step.
 Executing a step twice has the same effect as executing it once. So after a crash at any point, the
@@ -83,17 +83,17 @@ def waits_for(step: RolloutStep) -> str:
 class Sight:
     """The facts about a rollout at a tick of the controller.
 
-    `live` and `candidate` are the newest frontiers. `comparable` are the topics that both builds
-    read, with the same topic id. `target` contains the offsets that the candidate must reach first;
-    they were read when the controller first observed the rollout in its phase. `tails` is True if
-    the candidate's tail has begun. `alignment` is the newest kept alignment with the live build.
-    `live_runs` is True if the live build's job runs. `live_stopped` is the reason why the job of
-    the live build is not started again, and `stopped` is that of the candidate's job. `deaths` is
-    the number of times in a row that the candidate's job died. `recreated` is a topic that was
-    created again since the candidate's birth. `code` and `live_code` are the hashes of both builds'
-    sources. `base` is the base of a candidate that is a branch. `others` are the observations of
-    the rollouts that are promoted together with this rollout. `unseen` is the reason why these
-    other rollouts could not be observed, or "".
+    `live` and `candidate` are the newest frontiers of both builds. `comparable` are the topics that
+    both builds read, with the same topic id. `target` contains the offsets that the candidate must
+    reach first; they were read when the controller first observed the rollout in its phase. `tails`
+    is True if the candidate's tail has begun. `alignment` is the newest kept alignment with the
+    live build. `live_runs` is True if the live build's job runs. `live_stopped` is the reason why
+    the live build's job is not started again, and `stopped` is the reason for the candidate's job.
+    `deaths` is the number of times in a row that the candidate's job died. `recreated` is a topic
+    that was created again after the candidate was created. `code` and `live_code` are the hashes of
+    both builds' sources. `base` is the base of a candidate that is a branch. `others` are the
+    observations of the rollouts that are promoted together with this rollout. `unseen` is the
+    reason why these other rollouts could not be observed, or "".
     """
 
     state: State
@@ -129,7 +129,8 @@ class Sight:
     def replaces(self) -> str | None:
         """Returns the build that must be held before the candidate serves, or None.
 
-        The result is None for a first build, and for a build that serves the live build's tables.
+        This is the build that folds the live tables. The result is None if no build serves yet, or
+        if the candidate serves the same tables.
         """
         live = self.live_build
         return None if live is None or self.shares else self.state.folded_by(live)
@@ -138,7 +139,7 @@ class Sight:
     def aligns(self) -> bool:
         """Returns True if the candidate is compared with a live build.
 
-        This requires that both builds read a common topic.
+        This requires that both builds read at least one common topic.
         """
         return self.replaces is not None and bool(self.comparable)
 
@@ -147,7 +148,8 @@ class Sight:
         """Returns the reason why the candidate can never be aligned with the live build, or None.
 
         Alignment is impossible if the job of the live build has stopped for good, and the candidate
-        has folded offsets that the live build has not folded (law 13).
+        has folded offsets that the live build has not folded: the two can then never be at equal
+        offsets.
         """
         awaited = (
             self.rollout.phase in {Phase.REPLAYING, Phase.VERIFYING}

@@ -33,8 +33,7 @@ class RolloutWait(Struct, frozen=True):
     """The event for which a rollout waits, and the rate at which the rollout's build reads.
 
     `waits_for` is "" if the rollout waits for nothing. `rate` is in offsets per second, or None if
-    it is not known. `phase` is the rollout's phase at the time of the report, or "" if it is not
-    known.
+    unknown. `phase` is the rollout's phase at the time of the report, or "" if unknown.
     """
 
     waits_for: str = ""
@@ -152,8 +151,8 @@ class ReportWriter:
     ) -> None:
         """Creates a writer.
 
-        `deaths` returns the deaths of a build's job, or None. `clock` returns seconds, and never
-        moves back.
+        `deaths` returns the deaths of a build's job, or None if the job runs well. `clock` returns
+        seconds, and never moves back.
         """
         self._store = store
         self._deaths = deaths
@@ -174,8 +173,8 @@ class ReportWriter:
         """Writes the report if it has changed.
 
         `waits` maps the id of each active rollout to the event for which the rollout waits.
-        `resting` are the builds whose jobs should not run. `woken` maps a build to the time at
-        which the build was last woken.
+        `resting` are the builds that rest. `woken` maps a build to the time at which the build was
+        last woken.
         """
         if (waits, woken) == (self._waits, self._woken) and self._clock() < self._due:
             return

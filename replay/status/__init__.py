@@ -9,7 +9,7 @@ the page show the same facts. Read in this order:
  metrics           the metrics in the text format of Prometheus
  monitoring        a dashboard for Grafana, and alert rules for Prometheus
  context           the settings, root, pipelines and broker of a command
- listings          history, topics, collection and rejects as rows
+ listings          history, topics, garbage and rejects as rows
  follow            a rollout's progress until it ends, and progress lines on a terminal
  status_cache      observations that all HTTP clients share
  alerts            alerts, and the messages that could not be delivered

@@ -53,8 +53,9 @@ class AlertStatus:
 
     `of` is the table, and `to` is the part of the address that may be shown. `delivered` and
     `waiting` are numbers of messages, and `dead` are the dead letters. Times are text for display.
-    `missed` is the begin and the end of the last period whose changes the alert does not know.
-    `where` is the condition on rows, if any, and `on` lists the kinds of changes that are sent.
+    `missed` is the beginning and the end of the last period whose changes the alert has missed, or
+    None. `where` is the condition on rows, if any, and `on` lists the kinds of changes that are
+    sent.
     """
 
     name: str
@@ -97,8 +98,9 @@ class ShownNotice:
     """A notice about the platform, as it was sent to the page.
 
     `kind` is a fixed word for programs, such as `rollout_failed`. `rollout` is the number that
-    people use for the rollout. `proof` is the record or the value that shows the fact. If `proof`
-    begins with the position of a record in the log, `place` is this position.
+    people use for the rollout. `proof` is the record or the value that shows the reported fact. If
+    `proof` begins with the position of a record in the log, `place` is this position, otherwise
+    None.
     """
 
     kind: str
@@ -160,7 +162,10 @@ def alerts_listing(found: Iterable[AlertStatus]) -> Listing:
 
 
 def dead_letters_listing(found: Iterable[tuple[str, DeadLetter]]) -> Listing:
-    """Returns a listing with a row per dead letter. The full message is only in JSON and CSV."""
+    """Returns a listing with a row per dead letter, from pairs (alert name, dead letter).
+
+    The full message is only in JSON and CSV.
+    """
     columns = ("alert", "id", "op", "key", "tries", "at", "reason", "message")
     rows = []
     for name, letter in found:
@@ -215,7 +220,10 @@ def _shown_bodies(store: Store, names: Iterable[str], most: int) -> list[dict[st
 
 
 def _place_in(proof: str) -> Position | None:
-    """Parses the record position at the beginning of a proof. Returns None if there is none."""
+    """Parses the position of a record at the beginning of a notice's `proof`.
+
+    Returns None if `proof` does not begin with a position.
+    """
     try:
         return parse_position(proof.partition(": ")[0])
     except UsageError:

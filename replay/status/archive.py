@@ -1,7 +1,7 @@
-"""The archives of topics: their states, and a check against the topics.
+"""Observes the archives of topics: their states, and a check against the topics.
 
-This module only observes. The mark of an archive is in kappa/tables/archive.py, and the check is in
-kappa/engine/archive.
+kappa/tables/archive.py defines the mark of an archive, which says which offsets the archive covers.
+kappa/engine/archive compares an archive with its topic.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ArchiveStatus:
     """The state of an archive, and a comparison with its topic.
 
     `behind` is the number of offsets that are not archived yet. `behind` and `topic_bytes` are None
-    if unknown. `mark` is None if the archive does not exist yet. `bytes` is the size on the disk or
-    in the bucket.
+    if unknown. `mark` says which offsets the archive covers, and is None if the archive does not
+    exist yet. `bytes` is the size on the disk or in the bucket.
     """
 
     topic: str
@@ -90,7 +90,7 @@ def archive_status(
 ) -> tuple[ArchiveStatus, ...]:
     """Returns the status of each archive, and of each declared archive that was not created yet.
 
-    `log` is None if there is no broker. Then `behind` and `topic_bytes` are None.
+    `log` is None if there is no broker. Then `behind` and `topic_bytes` in the results are None.
     """
     there = {
         (mark.topic, mark.fingerprint): (archive, mark) for archive, mark in _stored_archives(store)

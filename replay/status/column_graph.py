@@ -1,9 +1,9 @@
 """The lineage of columns: the columns and topic fields from which values are computed.
 
-If a function computes a column, its lineage is in the build's birth certificate, where it was
-stored after Spark had planned the function at the deploy. If a view computes a column, its lineage
-follows from the parsed query. So no Spark is needed. If a query uses a column only to select or
-join rows, the column is not a source of a value.
+If a pipeline's function computes a column, Spark determined the column's lineage at the deploy, and
+the birth certificate of the build contains it. If a view computes a column, its lineage follows
+from the parsed query. So no Spark is needed here. If a query uses a column only to select or join
+rows, the column is not a source of a value.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ def _table_origins(birth: Birth, table: TableBirth) -> Iterator[tuple[str, Colum
 def _unknown_origin(birth: Birth) -> ColumnOrigin:
     """Returns the origin of a column in a table without recorded lineage.
 
-    Such a table is emitted by a step, so its columns have no known sources. A build of an older
-    Kappa has no lineage for any table; then the origin contains the reason why the sources are not
-    known.
+    If the build has lineage for other tables, the step of an ordered fold has emitted this table,
+    and its columns have no known sources. If the build has no lineage at all, because an older
+    Kappa created the build, the origin contains this reason.
     """
     if birth.lineage:
         return ColumnOrigin(how="emitted by a step")
@@ -162,7 +162,7 @@ def _returned_origin(
 ) -> ColumnOrigin:
     """Returns the origin of a value that is computed from columns of the function's rows.
 
-    `how` describes the computation.
+    `how` describes the computation in a few words.
     """
     known = birth.lineage[table.name]
     places = {
@@ -174,7 +174,10 @@ def _returned_origin(
 
 
 def _topic_name(birth: Birth, name: str) -> str:
-    """Returns the name by which a topic is declared: its pattern, if it joined one, or its name."""
+    """Returns the name by which a topic is declared.
+
+    This is the name of the pattern that the topic has joined, or the topic's own name.
+    """
     return next((each.pattern or name for each in birth.topics if each.name == name), name)
 
 

@@ -1,7 +1,8 @@
 """The project of a command: its settings, root and pipelines, and the connection to the broker.
 
 Each of these is read and imported when a command first needs it. So a query loads none of the
-user's files, and does not look for a supervisor. This module makes no decision and changes nothing.
+user's files, and does not check whether a supervisor is up. This module makes no decision and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class ProjectContext:
     def loadable(self) -> LoadedProject:
         """Returns the project's files for commands on topics.
 
-        The result contains the files that can be loaded, and the errors of all other files. If no
-        topic has joined a pattern, the pattern has no topics, which is not an error here.
+        The result contains the files that can be loaded, and the errors of all other files. A
+        pattern that no topic has joined has no topics; this is not an error here.
         """
         from kappa.code.project import load_files
         from kappa.declare.topic_patterns import NothingJoined, before_joining
@@ -93,9 +94,9 @@ class ProjectContext:
 
     @property
     def topic_readers(self) -> Mapping[str, Pipeline]:
-        """Returns the declared pipelines, for commands on topics. A pattern may have no topics yet.
+        """Returns the declared pipelines, by name, for commands on topics.
 
-        Raises an error if a file cannot be loaded.
+        A pattern may have no topics yet. Raises an error if a file cannot be loaded.
         """
         self.loadable.ensure_loaded()
         return self.loadable.pipelines
@@ -109,10 +110,10 @@ class ProjectContext:
         return _topics_of(self.topic_readers)
 
     def declared_topic(self, name: str) -> Topic | None:
-        """Returns the declared topic with a name, or None.
+        """Returns the declared topic with a name, or None if no file declares the topic.
 
-        Files that cannot be loaded might declare the topic. So if no other file declares the topic,
-        the error of such a file is raised instead of returning None.
+        If no loadable file declares the topic and some files cannot be loaded, raises the error of
+        such a file instead, because it might declare the topic.
         """
         found = self.loadable_topics.get(name)
         if found is None:
@@ -165,8 +166,8 @@ class ProjectContext:
     def log(self, *, looks: bool = False) -> Log:
         """Returns a Kafka client. Raises Unreachable if no broker is known.
 
-        With `looks`, the client is only for reading, and its requests fail within seconds if no
-        broker answers.
+        With `looks`, the client is for a command that only displays facts: its requests fail within
+        seconds if no broker answers.
         """
         from kappa.kafka.broker_requests import LOOKING_SECONDS
         from kappa.kafka.client import Log

@@ -1,4 +1,4 @@
-"""Follows a rollout from another process than its job, and shows its progress.
+"""Follows a rollout from a process other than the rollout's job, and shows the progress.
 
 On a terminal, a few lines are updated in place. Elsewhere a plain line is printed for each new
 state, and for each tenth of the records. A follower only reads: if the follower stops, the rollout
@@ -59,10 +59,10 @@ class RolloutProgress:
     """The progress of a rollout.
 
     `start` contains the offsets at which the build began to read. `folded` contains the offsets of
-    its frontier, or is None if there is no frontier yet. `waiting` and `trouble` are from the
-    supervisor's report. `live` is the build that serves, and `shown` contains the offsets that its
-    readers see. `slice` is the job's progress in the next slice. `verifying` is the current step of
-    the verification, or "".
+    the build's frontier, or is None if there is no frontier yet. `waiting` and `trouble` are from
+    the supervisor's report. `live` is the build that serves, and `shown` contains the offsets that
+    readers of the live build see. `slice` is the job's progress in the next slice. `verifying` is
+    the current step of the verification, or "".
     """
 
     rollout: Rollout
@@ -79,7 +79,7 @@ class RolloutProgress:
         """Returns the number of offsets read, and the number of offsets from the start to `end`.
 
         The second number is never less than the first. Records of the next slice count once they
-        are read, even before they are folded, so the first number also grows during a long slice.
+        are read, even before they are folded. So the first number also grows during a long slice.
         """
         read = 0 if self.folded is None else self.folded.distance(self.start)
         read += 0 if self.slice is None else self.slice.read
@@ -202,7 +202,7 @@ def show_progress(
         end: The end of the log when the rollout began. The share of records read refers to it.
         console: On a terminal, lines are updated in place. Elsewhere each event is printed, and
             a line for each new state. If None, nothing is shown.
-        known: The state of the rollout at which showing begins: earlier events are not shown again.
+        known: A state of the rollout whose events the user has already seen; they are not shown.
         end_now: Returns the current end of the log, for the lag of the live build.
         sends: Lists the changes that a switch sends, for a candidate that has just passed.
         clock: Returns seconds that never move back.
@@ -390,7 +390,7 @@ class _LogEnd:
 
 @contextmanager
 def _live_lines(console: Console) -> Iterator[Live | None]:
-    """Yields a display whose lines are updated in place, or None if there is no terminal."""
+    """Yields a display whose lines are updated in place, or None without a terminal."""
     if not console.is_terminal:
         yield None
         return

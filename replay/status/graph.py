@@ -38,9 +38,10 @@ class GraphNode:
 
     `kind` is one of `KINDS`. `id` is unique in the graph. `detail` is a remark in a few words, such
     as the way of a view. `change` is the effect of a rollout on the node: "new", "removed",
-    "changed", "replayed" (its rows are computed again), "reads" (it reads such rows), or "" for
-    none. `rollout` is the number of that rollout. `is_deployed` is False for a node that only a
-    file of the project declares. `is_folded` is True for a pipeline that stands for its tables too.
+    "changed", "replayed" (the rows of the node are computed again), "reads" (the node reads
+    replayed or changed rows), or "" for none. `rollout` is the number of that rollout.
+    `is_deployed` is False for a node that only a file of the project declares. `is_folded` is True
+    for a pipeline's node that replaces the nodes of its tables.
     """
 
     id: str
@@ -193,8 +194,9 @@ def outline_of_graph(
 ) -> ProjectGraph:
     """Returns a smaller graph, in which a pipeline's node replaces its tables, views and alerts.
 
-    The smaller graph is for projects with more nodes than a picture can show. If `pipelines` is
-    given, only the nodes of these pipelines are replaced. Nodes whose ids are in `kept` stay.
+    The page shows the smaller graph if the whole graph has too many nodes for a picture. If
+    `pipelines` is given, only the nodes of these pipelines are replaced. Nodes whose ids are in
+    `kept` stay.
     """
     inside = {
         each.id: f"pipeline:{each.pipeline}"
@@ -415,7 +417,8 @@ def _edges_of(
 def _change_of(node: GraphNode, before: Birth | None, after: Birth | None) -> str:
     """Returns the effect that a rollout has on a node, such as `changed`, or "" for none.
 
-    `before` is the build that serves now, and `after` is the rollout's build.
+    `before` is the birth certificate of the build that serves now, or None, and `after` is that of
+    the rollout's build.
     """
     assert after is not None, "a rollout has a build"
     if before is None:
@@ -462,7 +465,10 @@ def _with_readers(graph: ProjectGraph) -> ProjectGraph:
 
 
 def reached_nodes(start: str, ways: Iterable[tuple[str, str]]) -> set[str]:
-    """Returns `start` and all nodes that can be reached from it along the edges `ways`."""
+    """Returns `start` and all nodes that can be reached from `start`, by id.
+
+    `ways` are the edges of the graph, as (id of the source, id of the target).
+    """
     after: dict[str, list[str]] = {}
     for source, target in ways:
         after.setdefault(source, []).append(target)

@@ -40,10 +40,10 @@ def history_listing(
     pipeline: str | None = None,
     limit: int | None = None,
 ) -> Listing:
-    """Returns a listing with a row per rollout, proof, retirement, pause and redrive, oldest first.
+    """Returns a listing with a row per rollout, proof, retirement and pause, oldest first.
 
     Full receipts and proofs are only in JSON and CSV. If `pipeline` is given, only the rows of that
-    pipeline are listed. `limit` is the maximum number of rows; the newest rows are listed.
+    pipeline are listed. `limit` is the maximum number of rows; the newest rows are kept.
     """
     machines = (
         *("served_at", "live_build", "live_offsets", "candidate_offsets"),
@@ -74,10 +74,10 @@ def history_listing(
 
 
 def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
-    """Returns a listing with a row per rollout of a command, for `-o json` of deploy and others.
+    """Returns a listing with a row for each rollout that a command has begun or changed.
 
-    `generation` is null before the rollout serves. `state` is the phase; a rollout that is "ready"
-    waits for an approval.
+    Commands such as `kappa deploy` print the listing with `-o json`. `generation` is null before
+    the rollout serves. `state` is the phase; a rollout that is "ready" waits for an approval.
     """
     rows = []
     for id_ in dict.fromkeys(ids):
@@ -100,7 +100,10 @@ def rollouts_listing(state: State, ids: Iterable[int]) -> Listing:
 
 
 def retirement_listing(state: State, pipeline: str) -> Listing:
-    """Returns a listing with one row about a retired pipeline, for `-o json` of `kappa retire`."""
+    """Returns a listing with one row about a retired pipeline.
+
+    `kappa retire` prints the listing with `-o json`.
+    """
     record = next(
         each
         for each in reversed(state.service)
@@ -252,7 +255,10 @@ def _chapter_row(chapter: RolloutEntry) -> tuple[Any, ...]:
 
 
 def _table_origin(rollout: Rollout) -> str:
-    """Returns the origin of a build's tables: undo, redo, switch, overlay, replay or branch."""
+    """Returns how a rollout's build got its tables.
+
+    The result is `undo`, `redo`, `switch`, `overlay`, `replay` or `branch`.
+    """
     if rollout.switch:
         # A deploy of a kept version is a switch, too.
         return next((each for each in rollout.reasons if each in {"undo", "redo"}), "switch")

@@ -50,10 +50,11 @@ def log_file(store: Store, state: State, name: str) -> Path:
     """Returns the log file of a build, or of a process of the platform.
 
     The processes are `supervisor`, `broker`, `verification`, `http`, `archiver`, `courier` and
-    `collector`. If `name` is a pipeline, the build is its candidate, otherwise its live build,
-    otherwise its idle build. If `name` is the number of a rollout, the build is the rollout's
-    build. The log of an overlay is the log of the build that folds its tables. Raises UsageError if
-    `name` is neither a process nor a build, or if there is no log yet.
+    `collector`. If `name` is a pipeline, the build is the pipeline's candidate. Without a
+    candidate, it is the live build, and without a live build, the idle build. If `name` is the
+    number of a rollout, the build is the rollout's build. The log of an overlay is the log of the
+    build that folds its tables. Raises UsageError if `name` is neither a process nor a build, or if
+    there is no log yet.
     """
     name = build_named(state, name)
     candidate = state.active(name)
@@ -72,7 +73,10 @@ def log_file(store: Store, state: State, name: str) -> Path:
 
 
 def log_files(store: Store, state: State) -> dict[str, Path]:
-    """Returns the existing logs of the platform's processes and of wanted builds, by name."""
+    """Returns the existing logs of the platform's processes and of builds, by name.
+
+    The builds are the live, idle and candidate builds.
+    """
     builds = sorted({state.folded_by(build) for build in state.wanted_builds()})
     found = {name: _log_of(store, name) for name in (*OWN_LOGS, *builds)}
     return {name: path for name, path in found.items() if path.exists()}
@@ -129,10 +133,11 @@ def _log_of(store: Store, name: str) -> Path:
 def follow_files(
     find: Callable[[], Mapping[str, Path]], positions: Mapping[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the lines that are appended to files, forever. Each element is (file's name, lines).
+    """Yields the lines that are appended to files, forever, as (name of the file, lines).
 
     `find` returns the files by name, and is called every second. A new file is read from its start.
-    A file in `positions` is read from the byte offset there. A line is yielded once it is complete.
+    For a file in `positions`, reading begins at the given byte offset. A line is yielded once the
+    line is complete.
     """
     looks, files, at = 0, dict[str, Path](), dict(positions)
     while True:
@@ -193,9 +198,9 @@ class LevelFilter:
     """Selects the lines of a log by level, across successive blocks of a growing log."""
 
     def __init__(self, least: LogLevel | None) -> None:
-        """Creates a filter for lines of level `least` or above, or for all lines if it is None.
+        """Creates a filter for lines of level `least` or above; None selects all lines.
 
-        The first block must begin at the start of a line.
+        The first block that is filtered must begin at the start of a line.
         """
         self._kept = frozenset({"error"} if least is LogLevel.ERROR else {"warning", "error"})
         self._keeps_all = least is None
@@ -208,7 +213,7 @@ class LevelFilter:
     def leveled_lines(self, lines: Iterable[str]) -> list[tuple[str, str]]:
         """Returns the selected lines, each with its level.
 
-        If a line begins with white space, as in a traceback, its level is that of the line before.
+        If a line begins with white space, as in a traceback, it has the level of the line before.
         """
         found = []
         for line in lines:
@@ -271,7 +276,8 @@ def log_part(
     With `start`, the first selected lines from byte `start` on are returned. Otherwise the last
     selected lines before byte `before`, or before the end of the file, are returned. At most
     `most_bytes` bytes are read, and at most `most_lines` lines are returned. `least` selects lines
-    of this level or above. `search` selects lines that contain this text, in upper or lower case.
+    of this level or above. `search` selects lines that contain this text; upper and lower case do
+    not matter.
     """
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())

@@ -28,8 +28,8 @@ class MetricFacts:
     to the number of rejects of the serving builds. `alerts` maps the name of an alert to the
     numbers of delivered messages, of waiting messages, and of dead letters. `sinks` are the sinks
     that are served, and sinks that have ended. `free_bytes` is the free space of the root's disk,
-    or None if unknown. `claim` is the host that has claimed a root in a bucket, and True if that
-    host is this host.
+    or None if unknown. For a root in a bucket, `claim` is (host that has claimed the root, True if
+    this is that host).
     """
 
     state: State

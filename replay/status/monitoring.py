@@ -64,10 +64,10 @@ PANELS = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An alert rule of Prometheus. It fires if a PromQL expression is true for a duration.
+    """An alert rule of Prometheus, which fires if an expression is true for some time.
 
-    `during` is the duration. `text` describes the problem; labels of the series are written as `{{
-    $labels.NAME }}`.
+    The expression is in PromQL, and `during` is the duration. `text` describes the problem; labels
+    of the series are written as `{{ $labels.NAME }}`.
     """
 
     name: str

@@ -104,12 +104,11 @@ def outgoing_lines(
     most: int,
     parts: Mapping[Part, Difference] = NO_PARTS,
 ) -> Iterator[str]:
-    """Yields a line for each outlet that sends changes, such as `4 deletes to carriers`.
+    """Yields a line for each outlet that sends changes, such as `4 deletes to carriers`. Pure.
 
-    `after` is the build that will serve, and `before` is the build that serves until the switch. If
-    an outlet sends only a part of a table that is not in `parts`, the number is an upper bound, and
-    the line says of which rows. An alert sends at most `most` messages, and one more message about
-    all further rows. Pure.
+    `after` is the birth certificate of the build that will serve, and `before` is that of the build
+    that serves until the switch. If an outlet sends only a part of a table, the number is an upper
+    bound. An alert sends at most `most` messages, and one more message about all further rows.
     """
     found = {each.table: each for each in differences}
     yield from _sink_lines(after.sinks, found, () if before is None else before.sinks, parts)
@@ -175,10 +174,9 @@ def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) 
 def _message_counts(
     alert: AlertBirth, whole: Difference, part: Difference | None, most: int, *, is_most: bool
 ) -> str:
-    """Describes the number of messages that an alert sends, and of the rows that they are about.
+    """Describes how many messages an alert sends, and how many rows the messages are about.
 
-    Returns "" if the alert sends none. `part` is the difference of the alert's part of the table.
-    `is_most` is True if the numbers are upper bounds in any case.
+    Returns "" if the alert sends no message. `is_most` is True if the numbers are upper bounds.
     """
     if not whole.compared:
         return f"at most {most + 1:,} messages of alert {alert.name}"

@@ -45,7 +45,7 @@ class Running(Struct, frozen=True):
 class RunningServer(Struct, frozen=True):
     """The process that serves HTTP, and the URL.
 
-    The process is the HTTP server, or the keeper of the server's socket.
+    The process is the HTTP supervisor, or the server itself under `kappa serve`.
     """
 
     pid: int
@@ -72,7 +72,10 @@ def put_running(store: Store, running: Running) -> None:
 
 
 def running(settings: Settings) -> Running | None:
-    """Returns the supervisor of the root in these settings, or None if none is up and ready."""
+    """Returns the supervisor of the root that these settings name.
+
+    Returns None if no supervisor is up and ready.
+    """
     return running_at(open_store(settings))
 
 

@@ -27,9 +27,9 @@ class CheckedTopic:
 def checked_topics(client: RegistryClient, topics: Iterable[Topic]) -> Iterator[CheckedTopic]:
     """Yields the registry's verdict on each value or key format whose schema is in the registry.
 
-    The verdict is whether the declared schema is compatible with the subject. If no subject is
-    declared, the subject is the one that serializers use by default for the topic's values or keys.
-    Formats without a schema in the registry are skipped.
+    The verdict says whether the declared schema is compatible with the subject. If a topic declares
+    no subject, the check uses the subject that serializers use by default for the topic's values or
+    keys. Formats without a schema in the registry are skipped.
     """
     known = {*client.subjects()}
     parts = [

@@ -52,14 +52,23 @@ _Found = TypeVar("_Found")
 
 
 class SlowLook(Protocol):
-    """A function that makes a slow observation, or returns a recent result of the same name."""
+    """A function that makes a slow observation, or returns a recent result.
+
+    The recent result is that of an observation with the same name.
+    """
 
     def __call__(self, name: str, look: Callable[[], _Found], /) -> _Found:
-        """Returns the result of `look`, or raises its error."""
+        """Returns the result of `look`, or a recent result for the same `name`.
+
+        Raises the error that `look` raises.
+        """
 
 
 def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
-    """Calls `look`, and caches nothing. Commands use this function, because they observe once."""
+    """Calls `look` and returns its result, without a cache.
+
+    Commands use this function, because a command observes only once.
+    """
     return look()
 
 
@@ -67,8 +76,8 @@ def look_now(_name: str, look: Callable[[], _Found], /) -> _Found:
 class HeldBack:
     """The offsets of a partition that readers cannot read yet, because a transaction is open.
 
-    `offset` is the first of these offsets, where the transaction began, and `count` is their
-    number.
+    `offset` is the first of these offsets, at which the transaction began. `count` is the number of
+    these offsets.
     """
 
     topic: str
@@ -97,7 +106,7 @@ class Unread:
     def mended_by(self) -> str:
         """Returns the command that lets the topic join the pattern.
 
-        The next deploy after the command reads the topic.
+        A deploy after this command reads the topic.
         """
         return f"kappa topics join '{self.pattern}'"
 
@@ -117,32 +126,32 @@ class FailingOutlet:
 
     @property
     def text(self) -> str:
-        """Returns the trouble as a sentence, without a full stop."""
+        """Returns a sentence that names the outlet and the trouble, without a full stop."""
         return f"{self.kind} {self.name} {self.trouble}"
 
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """A wanted build, with the role live, idle or candidate. A candidate has a `rollout`.
+    """The status of a live, idle or candidate build. A candidate has a `rollout`.
 
     `lag` is the number of offsets up to the log's end, or None if the broker was not asked.
     `held_back` is the part of the lag that an open transaction hides from every reader. `fresh_at`
     is the last time at which readers saw all records. `record_times` maps each topic to the log
-    time of the newest record that was folded. `folded` is the number of offsets since the origin.
-    For a branch, `begun_with` of these offsets were in the tables when the branch began. `rejected`
-    and `duplicate` count records; `late` counts some of the rejected records. `beyond` is a message
-    if the build has rejected more records than the pipeline allows a candidate, otherwise "".
-    `kept_until` is the end of the soak of an idle build. `waits_for`, `rate` (offsets per second)
-    and `trouble` come from the supervisor's report. `libraries` are the libraries whose installed
-    version differs from the version at the build's birth. The build reads `topics`, from the
-    offsets `reads_from` on. `base` is the base of a branch. `tables_of` is the build whose tables
-    an overlay serves. `slice` is the progress of the job in the next slice, during a replay.
-    `broken` contains a sentence for each table and view of the live build that cannot be read, and
-    for each view that fails over its rows. `overflows` are the folded values that do not fit their
-    type now. `view_costs` maps each maintained view to its last cost. `rests` is True if the job
-    rests. `pause` and `retirement` are the pipeline's pause and retirement, if any. `drifts` are
-    the ways in which events no longer match their declaration. `step_times` are the times of the
-    job's last slices by step, if the build follows the log.
+    time of the newest record that was folded. `folded` is the number of offsets since the offsets
+    at which the build began. For a branch, `begun_with` of these offsets were in the tables when
+    the branch began. `rejected` and `duplicate` count records; `late` counts some of the rejected
+    records. `beyond` is a message if the build has rejected more records than the pipeline allows a
+    candidate, otherwise "". `kept_until` is the end of the soak of an idle build. `waits_for`,
+    `rate` (offsets per second) and `trouble` come from the supervisor's report. `libraries` are the
+    libraries whose installed version differs from the version when the build was created. The build
+    reads `topics`, from the offsets `reads_from` on. `base` is the base of a branch. `tables_of` is
+    the build whose tables an overlay serves. `slice` is the progress of the job in the next slice,
+    during a replay. `broken` contains a sentence for each table and view of the live build that
+    cannot be read, and for each view that fails over its rows. `overflows` are the folded values
+    that do not fit their type now. `view_costs` maps each maintained view to its last cost. `rests`
+    is True if the build rests. `pause` and `retirement` are the pipeline's pause and retirement, if
+    any. `drifts` are the ways in which events no longer match their declaration. `step_times` are
+    the times of the job's last slices by step, if the build follows the log.
     """
 
     pipeline: str
@@ -203,8 +212,9 @@ class BuildStatus:
 
     @property
     def reached(self) -> tuple[int, int] | None:
-        """Returns the same numbers as `read`, but counts records that are read and not yet folded.
+        """Returns the number of offsets that the job has read, and the number of all offsets.
 
+        Unlike in `read`, the first number includes records that are read and not yet folded.
         Returns None if the end of the log is unknown.
         """
         if self.read is None or self.slice is None:
@@ -237,14 +247,15 @@ class BuildStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The generation that is served, and the wanted builds, by pipeline and role.
+    """The generation that is served, and all live, idle and candidate builds.
 
-    `broker_error` is the reason why lags are unknown. `end` is the log's end, or None if the broker
-    was not asked. `disk` is the reason why jobs rest, if the disk is full. `unread` are the topics
-    that match a pattern of a build and have not joined it. `damaged` contains a sentence with a
-    hint for each record that cannot be read. The status contains the facts of all other records.
-    `silent` is the reason why no outlet sends anything, if there is one. `failing` are the sinks
-    and alerts of the serving builds that cannot send now.
+    The builds are sorted by pipeline and role. `broker_error` is the reason why lags are unknown.
+    `end` is the log's end, or None if the broker was not asked. `disk` is the reason why no job
+    runs, if the disk is full. `unread` are the topics that match a pattern of a build and have not
+    joined the pattern. `damaged` contains a sentence with a hint for each record that cannot be
+    read. The status contains the facts of all other records. `silent` is the reason why no outlet
+    sends anything, if there is one. `failing` are the sinks and alerts of the serving builds that
+    cannot send now.
     """
 
     generation: int
@@ -280,7 +291,8 @@ def observe_status(
         reserve: The number of bytes on the disk that the supervisor keeps free.
         memory: The cache of a process that observes repeatedly.
         slow: Makes an observation that opens the served tables, or returns a recent result.
-        broken_in: Lists the served relations that cannot be opened; by default all are opened.
+        broken_in: Lists the served tables and views that cannot be opened. The default opens all
+            of them.
 
     The facts of damaged records are omitted.
     """
@@ -324,7 +336,7 @@ def observe_status(
             failing += _failing_outlets(store, births[build]) if build in births else ()
 
     def unlike(build: str) -> tuple[str, ...]:
-        """Lists the views of a build that differ from their queries, as the last check found."""
+        """Lists the views of a build that differed from their queries at the last check."""
         check = None
         with _note_damage(damaged):
             check = memory.beside_build(
@@ -372,8 +384,8 @@ def held_back(end: Offsets, high_watermark: Offsets) -> tuple[HeldBack, ...]:
 def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
     """Lists topics that match a pattern of a pipeline, but that no build of the pipeline reads.
 
-    `births` are the birth certificates of all wanted builds. If there is no pattern, no request is
-    sent to the broker.
+    `births` are the birth certificates of the live, idle and candidate builds. If there is no
+    pattern, no request is sent to the broker.
     """
     known = tuple(births)
     patterns = {
@@ -397,7 +409,7 @@ def unread_topics(births: Iterable[Birth], log: Log) -> tuple[Unread, ...]:
 
 @contextmanager
 def _note_damage(damaged: dict[str, None]) -> Iterator[None]:
-    """Catches a Damaged error of the block, and adds its text to `damaged`."""
+    """Catches a Damaged error of the `with` block, and adds its text to `damaged`."""
     try:
         yield
     except Damaged as error:
@@ -414,7 +426,11 @@ def _status_or_damage(
     state: State,
     damaged: dict[str, None],
 ) -> BuildStatus:
-    """Returns the status of a build. If the build is damaged, only facts of the journal are set."""
+    """Returns the status of a build.
+
+    If the build's files are damaged, the status contains only facts from the journal, and the error
+    is added to `damaged`.
+    """
     pipeline, name, build, rollout = role
     if build in births:
         with _note_damage(damaged):
@@ -437,9 +453,9 @@ def _broken_views(
     births: Mapping[str, Birth],
     broken_in: Callable[[Store], Iterable[BrokenRelation]] | None,
 ) -> dict[str, tuple[str, ...]]:
-    """Returns messages about the served relations that cannot be opened, by pipeline.
+    """Returns messages about the served tables and views that cannot be opened, by pipeline.
 
-    If no view is served, returns an empty mapping without opening any relation.
+    If no view is served, returns an empty mapping without opening anything.
     """
     if not any(births[build].views for build in state.serving.values() if build in births):
         return {}
@@ -496,7 +512,7 @@ def _count_overflows(
 def _with_state(
     build: BuildStatus, state: State, underway: SupervisorReport, soak_seconds: float
 ) -> BuildStatus:
-    """Returns a build's status with facts of the supervisor's report and of the journal added."""
+    """Returns a build's status with added facts from the journal and the supervisor's report."""
     waiting = underway.rollouts.get(0 if build.rollout is None else build.rollout.id, RolloutWait())
     serves = build.role == "live"
     return replace(
@@ -516,7 +532,7 @@ def _with_state(
 
 
 def _build_roles(state: State) -> Iterator[tuple[str, str, str, Rollout | None]]:
-    """Yields (pipeline, role, build, rollout) for each wanted build.
+    """Yields (pipeline, role, build, rollout) for each live, idle and candidate build.
 
     If an idle build is the candidate of a rollout, its role is idle.
     """
@@ -584,7 +600,11 @@ def _build_status(
 def _documents_beside(
     store: Store, birth: Birth
 ) -> tuple[Stopped | None, Mapping[str, ViewCost], tuple[Drift, ...], StepTimes | None]:
-    """Reads the documents that a build's job has written next to the birth certificate."""
+    """Reads the files that a build's job has written next to the birth certificate.
+
+    Returns the reason why the job has stopped for good (or None), the costs of maintained views,
+    the drifts, and the times of the last slices by step (or None).
+    """
     build = birth.folded_by
     has_views = any(table.view is not None for table in birth.tables)
     return (
@@ -616,7 +636,7 @@ def _beyond_limit(birth: Birth, frontier: Frontier | None) -> str:
 
 
 def _sum_tally(frontier: Frontier | None) -> Tally:
-    """Returns the sum of a build's tallies over all partitions."""
+    """Returns the numbers of a build's records by outcome, summed over all partitions."""
     return (
         Tally()
         if frontier is None

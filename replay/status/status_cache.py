@@ -1,10 +1,11 @@
 """A cache of observations of the platform and the broker, for all clients of the API and the page.
 
-An observation ("look") is work for the broker and the disk, and many clients request it at once. So
-the result of a look is returned to all requests of the next second. The result of a slow look is
-returned for ten times its duration, or for fifty times its CPU time, whichever is longer. The error
-of a failed look is returned in the same way, but for at most five seconds. A result that depends on
-a generation is computed again for the next generation.
+The code calls an observation a look. An observation is work for the broker and the disk, and many
+clients request it at once. So the result of an observation is returned to all requests of the next
+second. The result of a slow observation is returned for ten times its duration, or for fifty times
+its CPU time, whichever is longer. The error of a failed observation is returned in the same way,
+but for at most five seconds. A result that depends on a generation is computed again for the next
+generation.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _MOST_LOOKS = 200
 
 @dataclass(slots=True)
 class _CachedLook:
-    """The result or the error of a look, and the time until which it may be returned.
+    """The result or the error of an observation, and the time until which it may be returned.
 
-    `is_renewed` is True while a thread in the background repeats the look.
+    `is_renewed` is True while a thread in the background repeats the observation.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,7 +95,7 @@ class SharedLooks:
 
     @cached_property
     def memory(self) -> ReadMemory:
-        """Returns the cache of the records of the root that this process has read."""
+        """Returns this process's cache of the records that it has read from the root."""
         return ReadMemory(self.here.store)
 
     def log(self) -> Log | None:
@@ -117,19 +118,19 @@ class SharedLooks:
         in_background: bool = False,
         client: Client | None = None,
     ) -> _Found:
-        """Returns the result of `look`, or a recent result of a look with the same name.
+        """Returns the result of `look`, or a recent result of an observation with the same name.
 
-        If the look raises an error, the error is raised again as long as a result would be
-        returned.
+        If `look` raises an error, later calls raise this error again, for as long as they would
+        return a result.
 
         Args:
-            what: The name of the look. Only one look of each name runs at a time.
+            what: The name of the observation. Only one observation of each name runs at a time.
             look: Makes the observation.
             generation: The generation on which the result depends, if any.
-            rest: A result is returned for this many times the duration of its look.
+            rest: A result is returned for this many times the duration of the observation.
             longest: A result is returned for at most this many seconds.
             in_background: In a project of many pipelines, an old result is returned once more, and
-                a thread makes the look again.
+                a thread repeats the observation.
             client: If this client disconnects while it waits for its turn, ClientLeft is raised.
         """
         known = self._cached_look(generation, what)
@@ -155,7 +156,10 @@ class SharedLooks:
     def _renew(
         self, known: _CachedLook, look: Callable[[], object], rest: int, longest: float
     ) -> None:
-        """Makes a look, and stores its result or error. The caller must hold the look's lock."""
+        """Calls `look`, and stores its result or error in `known`.
+
+        The caller must hold the lock of `known`.
+        """
         begun, worked = self._clock(), time.thread_time()
         seen: object = None
         trouble: KappaError | None = None
@@ -208,9 +212,9 @@ class SharedLooks:
         return self.shared_look("status", self._observe_status)
 
     def seen_status(self) -> Status | None:
-        """Returns the result of the last look at the status, without a new look.
+        """Returns the last observed status, without a new observation.
 
-        Returns None if there was no look, or if the last look failed.
+        Returns None if the status was never observed, or if the last observation failed.
         """
         found, trouble = self._cached_look(None, "status").outcome
         return found if trouble is None else None
@@ -218,7 +222,7 @@ class SharedLooks:
     def topics(self) -> Listing:
         """Returns the rows of `kappa topics list`, except for topics that only a file declares.
 
-        Raises Unreachable if no broker is known or none answers.
+        Raises Unreachable if no broker is known, or if no broker answers.
         """
         log, wanted = self.must_reach_broker(), sorted(self.here.state().wanted_builds())
 
@@ -257,7 +261,7 @@ class SharedLooks:
     def look_ahead(self) -> None:
         """Fills the cache with the status and the served tables, if the project has many pipelines.
 
-        As a result, the first page is fast.
+        As a result, the first request for a page is fast.
         """
         with suppress(KappaError):
             if self._has_many_pipelines():
@@ -283,7 +287,7 @@ class SharedLooks:
     def open_rejects(self, status: Status) -> Mapping[str, int]:
         """Returns, for each pipeline, the number of rejects that no redriven record has corrected.
 
-        The tables are queried only if a build that serves has rejected at least one record.
+        The tables of rejects are queried only if a serving build has rejected at least one record.
         """
         if not any(each.rejected for each in status.builds if each.role == "live"):
             return {}
@@ -329,10 +333,10 @@ class SharedLooks:
         )
 
     def _slow_look(self, name: str, look: Callable[[], _Found], /) -> _Found:
-        """Makes a look that opens the served tables, or returns a recent result of the same name.
+        """Opens the served tables for an observation, or returns a recent result of the same name.
 
-        A result is returned for longer than that of other looks, because the look is slow if there
-        are many tables.
+        The cache keeps this result for longer than other results, because the observation is slow
+        if there are many tables.
         """
         return self.shared_look(
             name,
@@ -345,10 +349,7 @@ class SharedLooks:
 
 
 def moving_parts(build: BuildStatus) -> Hashable:
-    """Returns the parts of a build's status that can change without a new journal record. Pure.
-
-    A new record in the journal is noticed separately.
-    """
+    """Returns the parts of a build's status that can change without a new journal record. Pure."""
     moving = (
         build.folded,
         build.lag,

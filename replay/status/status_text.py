@@ -25,7 +25,7 @@ _SHOWN_VIEWS = 3
 
 
 def status_listing(status: Status, now: datetime) -> Listing:
-    """Returns a listing with a row per wanted build."""
+    """Returns a listing with a row per live, idle and candidate build."""
     machines = (
         *("phase", "total", "offsets", "kept_until", "waits_for", "rate", "eta_seconds"),
         *("trouble", "verdict", "checks", "libraries", "late", "duplicate", "broken"),
@@ -53,8 +53,8 @@ def status_document(
 ) -> dict[str, Any]:
     """Returns the whole status as a JSON document.
 
-    The document contains the supervisor, the broker, HTTP, the generation, warnings, and an object
-    per wanted build.
+    The document contains the supervisor, the broker, the HTTP server, the generation, warnings, and
+    an object per live, idle and candidate build.
     """
     return {
         "generation": status.generation,
@@ -172,7 +172,10 @@ def _build_row(build: BuildStatus, now: datetime) -> tuple[Any, ...]:
 
 
 def _slice_document(slice_: SliceProgress) -> dict[str, Any]:
-    """Returns the progress of a job in a slice as a JSON document. Slices are numbered from 1."""
+    """Returns the progress of a job in its present slice as a JSON document.
+
+    Slices are numbered from 1.
+    """
     return {
         "number": slice_.slice + 1,
         "of": slice_.of,
@@ -236,7 +239,10 @@ def _build_note(build: BuildStatus) -> str:
 
 
 def _drift_text(build: BuildStatus) -> str:
-    """Describes the newest drift of a build and counts the older ones, or returns "" for none."""
+    """Describes the newest drift of a build, and counts the older ones.
+
+    Returns "" if the build has no drift.
+    """
     if not build.drifts:
         return ""
     *others, newest = build.drifts

@@ -1,8 +1,8 @@
-"""The clients of a server: those with a token of Kappa, people from an issuer, this machine.
+"""The clients of a server: token holders, identified people, and this machine.
 
 If no token and no issuer is configured, a server answers only clients on this machine, and these
-clients may do everything. Once a server has known a token, it requires a token from each client
-until the server ends, even if the last token is removed meanwhile.
+clients may do everything. Once a server has known a token, the server requires a token from each
+client until the server ends, even if the last token is removed meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OWNER = Identity("the server's token", frozenset({Role.ADMIN}))
 
 
 class Accounts:
-    """The clients that a server knows. Usable from any thread."""
+    """The clients that a server knows. Any thread may use the object."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Accounts:
         return next((each for each in self.named_tokens() if each.name == name), None)
 
     def takes_events(self) -> bool:
-        """Returns True if a named token allows a client to send events."""
+        """Returns True if at least one named token has the right to send events."""
         stored = () if self._file is None else self._file.tokens()
         if self._takes is None or self._takes[0] is not stored:
             # Each event asks, and tokens seldom change.
@@ -136,7 +136,8 @@ class Accounts:
     def page_key(self) -> bytes:
         """Returns the secret key that signs browsers' cookies.
 
-        The key is generated once, and stored in the key file if the file can be written.
+        The key is generated once. If the accounts have a `key_file` that can be written, the key is
+        stored in this file, so that other processes use the same key.
         """
         if not self._key:
             self._key = self._kept_key()
@@ -145,8 +146,8 @@ class Accounts:
     def salt_of(self, user: str) -> bytes:
         """Returns the 16 bytes of salt for a user name that is not the name of a token.
 
-        The salt for a user name never changes, just as the salt of a token never changes. So a
-        stranger cannot find out from a salt which names have tokens.
+        The salt for a user name never changes, just as the salt of a token never changes. So an
+        unknown client cannot find out from a salt whether a name belongs to a token.
         """
         name = user.encode(errors="surrogateescape")
         return hmac.digest(self.page_key(), b"salt of user " + name, "sha256")[:16]

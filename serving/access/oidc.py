@@ -1,10 +1,10 @@
-"""Identification of people by OpenID Connect, with bearer tokens that an issuer has signed.
+"""Identification of people by OpenID Connect, with tokens that an issuer has signed.
 
 Each token is checked for its issuer, audience, time and signature. The issuer's keys are fetched
-for the first token, and cached. If a token has an unknown key, the keys are fetched again, but at
-most once every few seconds, so that forged tokens do not burden the issuer. The keys are fetched
-again each hour, so that a withdrawn key becomes invalid. While the issuer does not answer, the
-cached keys are used for up to a day.
+for the first token, and cached. If a token was signed with an unknown key, the keys are fetched
+again, but at most once every few seconds, so that forged tokens do not burden the issuer. The keys
+are also fetched again each hour, so that a withdrawn key becomes invalid. While the issuer does not
+answer, the cached keys are used for up to a day.
 
 Only signatures by a private key are accepted. A token without a signature, or signed with a shared
 secret, is refused, whatever its header says.
@@ -55,7 +55,7 @@ class TokenRefused(KappaError):
 
 
 class Issuer:
-    """The issuer whose tokens identify people. Usable from any thread."""
+    """The issuer whose tokens identify people. Any thread may use the object."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Issuer:
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], Any] | None = None,
     ) -> None:
-        """Checks the settings of the issuer, and stores the grants of people and groups.
+        """Checks the settings of the issuer, and stores the rights of people and groups.
 
         `fetch` returns the JSON document at a URL. Raises SettingsError if the settings are not
         valid.
@@ -160,10 +160,11 @@ class Issuer:
     def claims_of_code(
         self, code: str, back: str, *, nonce: str, verifier: str
     ) -> Mapping[str, Any]:
-        """Exchanges the code of a person who has signed in for the claims of a token.
+        """Exchanges the code that a person got by signing in, and returns the claims of a token.
 
-        Blocks until the issuer answers. Raises TokenRefused if the code or the token is wrong, and
-        Unreachable if the issuer does not answer.
+        `back` is the URL to which the issuer has redirected the person. Blocks until the issuer
+        answers. Raises TokenRefused if the code or the token is wrong, and Unreachable if the
+        issuer does not answer.
         """
         form = {
             "grant_type": "authorization_code",
@@ -193,14 +194,14 @@ class Issuer:
         return claims
 
     def identity_by_claims(self, claims: Mapping[str, Any]) -> Identity:
-        """Returns the person whom checked claims identify.
+        """Returns the person whom the claims of a checked token identify.
 
         Raises TokenRefused if the claims have no valid name.
         """
         return self.identity_of_person(*self.person(claims))
 
     def person(self, claims: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """Returns the name and the groups in checked claims.
+        """Returns a person's name and groups, from the claims of a checked token.
 
         Raises TokenRefused if the claims have no valid name.
         """
@@ -225,7 +226,10 @@ class Issuer:
         return _joined_identity(name, grants)
 
     def _issuer_keys(self, *, anew: bool = False) -> KeySet:
-        """Returns the keys of the issuer, fetched again if they are old or `anew` is True."""
+        """Returns the keys of the issuer, and fetches them first if needed.
+
+        The keys are fetched again if they are old, or if `anew` is True.
+        """
         keys, age = self._keys, self._clock() - self._fetched_at
         if keys is not None and age <= _FRESH_SECONDS and not anew:
             return keys
@@ -309,7 +313,7 @@ class Issuer:
 
 
 def _joined_identity(name: str, grants: Iterable[GrantSettings]) -> Identity:
-    """Returns the identity of a person who may do everything that any grant allows. Pure."""
+    """Returns the identity of a person, with the rights of all `grants` together. Pure."""
     grants = tuple(grants)
     roles = {role for each in grants for role in each.roles}
     reading = [each.tables for each in grants if Role.READ in each.roles]
@@ -335,7 +339,10 @@ def _wrong(why: str) -> TokenRefused:
 
 
 def _part_of(error: Exception) -> str:
-    """Returns the name of the token's part that has caused an error, such as `signature`."""
+    """Returns the name of the part of a token that is wrong, such as `signature`.
+
+    `error` is the error that the check of the token has raised.
+    """
     claim = getattr(error, "claim", None)
     if isinstance(claim, str):
         return f"claim {claim}"
@@ -345,9 +352,9 @@ def _part_of(error: Exception) -> str:
 
 
 def _ensure_private(url: str) -> None:
-    """Raises ValueError unless a URL begins with https://, or is an http:// URL of this machine.
+    """Raises ValueError if a third party could change the content at a URL.
 
-    If content came from another machine over plain HTTP, a third party could change the content.
+    A URL is accepted if it begins with https://, or if it is an http:// URL of this machine.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:

@@ -1,8 +1,8 @@
 """Acts, roles and identities, and the only function that decides about rights. Pure.
 
-Each route names its act, and `may` decides before the route runs. The HTTP server, the page, the
-collector, and every other server on the network work in this way. docs/reference/roles.md documents
-the role that each act requires.
+Each route of a server names an act, and the function `may` decides whether the client may do this
+act before the route runs. The HTTP server, the page, the collector, and every other server on the
+network work in this way. docs/reference/roles.md documents the role that each act requires.
 
 A stronger role includes the weaker roles: `admin` > `operate` > `stage` > `read`. `collect` is
 separate, and only `admin` includes it. A grant of `read` that names tables is narrower: its client
@@ -99,7 +99,7 @@ class TableGrant:
         return self.has(table_object(pipeline, table))
 
     def has(self, table: str) -> bool:
-        """Returns True if a table may be read. The name is in the form of `table_object`."""
+        """Returns True if a table may be read. `table` is a name that `table_object` returns."""
         if self.names is None or table in self.names:
             return True
         return table.endswith(f".{REJECTS}") and REJECTS in self.names
@@ -109,10 +109,10 @@ ALL_TABLES = TableGrant()
 
 
 def table_object(pipeline: str, table: str) -> str:
-    """Returns the name of a table as an object of `may`.
+    """Returns the name by which the function `may` identifies a table or view.
 
-    Only the name `rejects` occurs in several pipelines, so only this name gets the pipeline as a
-    prefix.
+    Each table has one pipeline, so the name is the table's own name. Only `rejects` occurs in
+    several pipelines, so its name is `PIPELINE.rejects`.
     """
     return f"{pipeline}.{table}" if table == REJECTS else table
 
@@ -138,7 +138,11 @@ class Identity:
 def identity_of(
     name: str, roles: Iterable[Role], tables: Iterable[str] = (), topics: Iterable[str] = ()
 ) -> Identity:
-    """Creates an identity from a grant. A grant without tables or topics allows all of them."""
+    """Creates the identity of a client from its name and the granted rights.
+
+    The rights are the `roles`, for the given tables and topics. If `tables` or `topics` is empty,
+    all tables or all topics are allowed.
+    """
     roles, tables, topics = frozenset(roles), frozenset(tables), frozenset(topics)
     return Identity(name, roles, TableGrant(tables or None), topics or None)
 
@@ -150,8 +154,9 @@ THIS_MACHINE = Identity("this machine", frozenset({Role.ADMIN}))
 def may(identity: Identity, act: Act, object_: str = "") -> bool:
     """Returns True if a client may do an act on an object.
 
-    `object_` is a table (`table_object`) for the act `read`, and a topic for the act `collect`. If
-    `object_` is empty, returns True if the client may do the act on some object.
+    For the act `read`, `object_` is a table, named as by `table_object`. For the act `collect`,
+    `object_` is a topic. If `object_` is empty, returns True if the client may do the act on at
+    least one object.
     """
     included = frozenset[Role]().union(*(_INCLUDED[role] for role in identity.roles))
     if LEAST_ROLE[act] not in included:
@@ -197,10 +202,10 @@ def refusal(identity: Identity, act: Act, object_: str = "") -> Forbidden:
 
 @contextmanager
 def naming_no_others(identity: Identity) -> Iterator[None]:
-    """Replaces the hint of an error in the block if the client may read only some tables.
+    """Replaces the hint of an error, so that it names no table that a client may not read.
 
-    The new hint lists the tables that the client may read. The original hint could name other
-    tables.
+    Only errors that the block raises are changed, and only if the client may not read all tables.
+    The new hint lists the tables that the client may read.
     """
     try:
         yield
@@ -219,7 +224,7 @@ def ensure_grant(
 ) -> None:
     """Raises SettingsError if the roles, tables and topics of a grant contradict each other.
 
-    `where` names the grant in messages.
+    `where` is the name of the grant in messages.
     """
     roles, tables, topics = frozenset(roles), tuple(tables), tuple(topics)
     if not roles:

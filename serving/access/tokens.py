@@ -40,9 +40,9 @@ _SCRAM_ROUNDS = 4096
 class NamedToken(Struct, frozen=True):
     """The stored record of a token, without the token itself.
 
-    If `tables` or `topics` is empty, all tables or topics are allowed. `sha256` is the token's hash
-    in hexadecimal digits. `made_at` and `made_by` have the same form as in the journal, and are
-    empty for a token from the environment.
+    If `tables` is empty, the token allows all tables. If `topics` is empty, it allows all topics.
+    `sha256` is the token's hash in hexadecimal digits. `made_at` and `made_by` have the same form
+    as in the journal, and are empty for a token from the environment.
     """
 
     name: str
@@ -121,7 +121,7 @@ def find_token(tokens: Sequence[NamedToken], given: str) -> NamedToken | None:
 
 
 def _scram_verifier(token: str) -> str:
-    """Creates the SCRAM-SHA-256 verifier in PostgreSQL's form (pg_authid.rolpassword)."""
+    """Creates the SCRAM-SHA-256 verifier of a token, in the form of `pg_authid.rolpassword`."""
     salt = secrets.token_bytes(16)
     # Clients prepare a password so (SASLprep, RFC 4013); tokens that are made here stay unchanged.
     prepared = unicodedata.normalize("NFKC", token).encode(errors="surrogateescape")
@@ -265,7 +265,7 @@ _SHORTEST_TOKEN = 16
 def ensure_long(token: str, where: str = "the token") -> None:
     """Raises SettingsError if a token has fewer than 16 characters, and so could be guessed.
 
-    `where` names the token in the message.
+    `where` is the name of the token in the message.
     """
     if len(token) < _SHORTEST_TOKEN:
         raise SettingsError(

@@ -1,8 +1,8 @@
 """The collector: a process that accepts events from programs without a Kafka client.
 
 An event is validated against the topic's declaration. The answer follows once the broker has
-acknowledged the event. Of the user's code, the collector runs only declarations. It uses Kafka only
-through kappa/kafka. Read in this order:
+acknowledged the event. The declarations are the only code of the user that the collector runs. It
+uses Kafka only through kappa/kafka. Read in this order:
 
 - collector.py: the program: its address, its lock, its shutdown
 - app.py: the addresses, and the handling of one request, or of events from a websocket

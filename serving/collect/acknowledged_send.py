@@ -45,11 +45,11 @@ class UntilAcknowledged:
         *,
         most: int,
     ) -> None:
-        """Sets the limits of a batch: at most 1,000 events and 1 MiB.
+        """Sets the limits of a batch of events: at most 1,000 events and 1 MiB.
 
         `topic` returns a collected topic by name, or None if no events are collected for the name.
-        A record may have at most `most` bytes. A batch fills at most half of the queue. So a batch
-        always fits into the queue, and some room remains for requests.
+        A record may have at most `most` bytes. A batch fills at most half of the queue `intake`. So
+        a batch always fits into the queue, and some room remains for requests.
         """
         self._intake = intake
         self._counts = counts
@@ -101,10 +101,11 @@ class UntilAcknowledged:
         way: str,
         tally: Counter[str],
     ) -> tuple[list[ArrivedEvent], str]:
-        """Sends events of a topic. Returns the events to send again, and the reason of a refusal.
+        """Sends events of a topic, and counts acknowledged and failed events in `tally`.
 
-        The reason is empty if the broker has refused nothing, for example if the broker could not
-        be reached.
+        `found` contains each event with its record. Returns the events that must be sent again, and
+        the broker's reason for refusing them. The reason is empty if the broker has refused
+        nothing, for example if the broker could not be reached.
         """
         size = sum(len(each.event) for each, _ in found)
         await self._intake.until_room(size, len(found))
@@ -139,7 +140,7 @@ class UntilAcknowledged:
 
 
 def _record_at(record: ProducedRecord, event: ArrivedEvent) -> ProducedRecord:
-    """Returns a record whose time is the arrival of the event."""
+    """Returns a copy of a record with the event's time of arrival as the record's time."""
     return ProducedRecord(
         record.value, record.key, event.arrived_ms, record.headers, record.partition
     )

@@ -81,10 +81,10 @@ class CollectorApp:
     def __init__(
         self, stand: CollectorStand, bounds: Bounds, datagrams: socket.socket | None
     ) -> None:
-        """Stores the shared objects and the limits of requests.
+        """Stores the collector's state, the limits of requests, and the socket for datagrams.
 
         The setting `collect.body_bytes` replaces the limit in `bounds` for a request's body.
-        `datagrams` is the socket for datagrams, or None.
+        `datagrams` is None if no datagrams are received.
         """
         self._stand = stand
         self._datagrams = datagrams
@@ -260,7 +260,10 @@ class CollectorApp:
                 await send({"type": "http.response.body", "body": answer.body})
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Opens the shared objects before the first request, and closes them after the last."""
+        """Starts the collector's queue and tasks before the first request, and later ends them.
+
+        `receive` and `send` transfer the messages of the ASGI lifespan protocol.
+        """
         await receive()
         try:
             self._stand.open()
@@ -278,7 +281,7 @@ class CollectorApp:
 
 
 class _HeldRoom:
-    """The room in the queue that a request's body occupies."""
+    """The part of the queue's room that is reserved for the body of one request."""
 
     def __init__(self, stand: CollectorStand) -> None:
         self._intake = stand.intake
@@ -290,7 +293,7 @@ class _HeldRoom:
         self._size += size
 
     def handed_over(self) -> Callable[[], None]:
-        """Returns a function that releases the room.
+        """Returns a function that releases the reserved room.
 
         The room remains reserved after the end of the request, until this function is called.
         """
@@ -327,7 +330,7 @@ _TRY_AGAIN = 1013
 
 
 class EventsIn:
-    """A websocket on which a client sends events."""
+    """An open websocket on which a client sends events."""
 
     def __init__(
         self,
@@ -432,9 +435,10 @@ class EventsIn:
             await self._told(before)
 
     async def _told(self, before: int) -> None:
-        """Acknowledges the settled messages to the client, if their number is larger than `before`.
+        """Acknowledges the messages that need not be sent again, unless the client knows of them.
 
-        The acknowledgement contains the number of settled messages and the write token of their
+        `before` is the number of messages that were acknowledged before. The acknowledgement
+        contains the number of messages that need not be sent again, and the write token of their
         events.
         """
         if self._settled > before:

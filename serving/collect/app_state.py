@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CollectorMeans:
-    """The parts of a collector that are determined by the project and its settings."""
+    """The objects that a collector needs, created from the project and its settings."""
 
     settings: CollectSettings
     log: Log
@@ -48,7 +48,7 @@ class CollectorMeans:
 
 
 class CollectorStand:
-    """The state of a collector. All ways to receive events share it.
+    """The state of a collector, which all ways to receive events share.
 
     `open` creates the queue and the tasks, and must be called within an event loop.
     """
@@ -73,7 +73,11 @@ class CollectorStand:
         self._asked_at = 0.0
 
     def open(self) -> None:
-        """Opens the queue to the broker, and starts tasks that watch topics and visit sources."""
+        """Opens the queue to the broker, and starts the collector's tasks.
+
+        One task watches the declared topics. For each pulled source, a task fetches the source's
+        events.
+        """
         means, most = self._means, self.largest_record
         self.intake = Intake(self.settings, means.log.options)
         delivery = UntilAcknowledged(self.intake, self.counts, self._topic_now, most=most)
@@ -86,14 +90,17 @@ class CollectorStand:
         ]
 
     async def close(self) -> None:
-        """Stops the tasks, waits up to 5 s for events in transit, and closes the queue."""
+        """Stops the tasks, waits up to 5 s for unacknowledged events, and closes the queue."""
         for task in self._beside:
             task.cancel()
         await self.one_way.close()
         await self.intake.close(_CLOSE_SECONDS)
 
     def topic(self, name: str) -> CollectedTopic:
-        """Returns a topic by name. Raises HttpError if events cannot be sent to it now."""
+        """Returns the collected topic with the given name.
+
+        Raises HttpError if events cannot be sent to the topic now.
+        """
         topic = self._means.declared.topics.get(name)
         if topic is None:
             raise HttpError(

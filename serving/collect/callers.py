@@ -1,11 +1,12 @@
 """The programs and web pages that may send events, checked by token, site and rate.
 
-If no sources are configured, only programs on this machine may send: the collector listens at a
-loopback address, and refuses pages of other sites that are open on this machine. If sources are
-configured, or if a token has the role `collect` (`kappa token`), each request must contain a token.
-An image, a beacon or a websocket of a browser cannot set a header, so the token may be in the URL.
-Everybody who sees the page then knows the token. Therefore the token should belong to a separate
-source, for which a rate is configured.
+A source is a section `[collect.sources.NAME]` of the settings. If the settings contain no source,
+only programs on this machine may send: the collector listens at a loopback address, and refuses
+pages of other sites that are open on this machine. If the settings contain sources, or if a token
+has the role `collect` (`kappa token`), each request must contain a token. An image, a beacon or a
+websocket of a browser cannot set a header, so the token may be in the URL. Everybody who sees the
+page then knows the token. Therefore the token should belong to a separate source, for which a rate
+is configured.
 """
 
 from __future__ import annotations
@@ -102,11 +103,11 @@ class Callers:
     def __init__(
         self, settings: CollectSettings, host: str, wrong: WaitingLine, accounts: Accounts
     ) -> None:
-        """Creates the callers of all sources, and checks that the address is guarded.
+        """Creates the callers, one for each source in the settings, and checks their tokens.
 
         `wrong` is the queue in which requests with wrong tokens wait. `accounts` contains the named
         tokens. Raises SettingsError if the name, the token or the topics of a source are not valid,
-        or if other machines could send events without a token.
+        or if other machines could send events to `host` without a token.
         """
         self._wrong = wrong
         self._accounts = accounts
@@ -138,8 +139,8 @@ class Callers:
     async def admitted(self, headers: Mapping[str, str], token_in_address: str | None) -> Caller:
         """Returns the caller of a request.
 
-        `token_in_address` is the token in the request's URL, or None. Raises HttpError if nobody
-        may send this request.
+        `token_in_address` is the token in the request's URL, or None. Raises HttpError if the
+        request contains no valid token, or comes from another machine although no token is needed.
         """
         if not self.asks_for_tokens:
             host = _host_of(headers.get("host", ""))
@@ -163,7 +164,7 @@ class Callers:
         return caller
 
     def admitted_at_once(self, headers: Mapping[str, str]) -> Caller | None:
-        """Returns the caller of a request without waiting, or None if there is no allowed caller.
+        """Returns the caller of a request without waiting, or None if it may not send events.
 
         Raises HttpError if the `Host` header is not valid.
         """
@@ -219,7 +220,10 @@ def _host_of(header: str) -> str | None:
 
 
 def _site_of_image(headers: Mapping[str, str]) -> str:
-    """Returns the site of the page that requests an image. Such a request has no `Origin`."""
+    """Returns the site of the page that requests an image.
+
+    Such a request has no `Origin` header.
+    """
     if headers.get("sec-fetch-site", "none") in _NO_OTHER_SITE:
         return ""
     found = urlsplit(headers.get("referer", ""))
@@ -252,9 +256,10 @@ _LONGEST = 64
 
 
 def ensure_name(section: str, name: str) -> None:
-    """Raises SettingsError if the name of a section cannot be part of an environment variable.
+    """Raises SettingsError if a section's name cannot be part of an environment variable.
 
-    Environment variables set the secrets of the section.
+    `section` is the group of sections in the settings, such as `collect.sources`. An environment
+    variable with the section's name sets the secret of the section.
     """
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST:
         raise SettingsError(

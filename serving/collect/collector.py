@@ -62,9 +62,10 @@ def collect(
     """Receives events until this process is asked to stop.
 
     `listen` replaces the address in the settings, and `say` gets messages for the operator. Raises
-    UsageError if no topic is to be collected, or if a topic is not declared. Raises SettingsError
-    if other machines could send events without a token, or if a source cannot be pulled. Raises
-    Conflict if the port is taken, or if another collector of this root runs.
+    UsageError if `collect.topics` names no topic, or a topic that is not declared. Raises
+    SettingsError if other machines could send events without a token, or if the declaration of a
+    pulled source is not valid. Raises Conflict if the port is taken, or if another collector of
+    this root runs.
     """
     chosen = settings.collect
     if not chosen.topics:

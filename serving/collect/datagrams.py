@@ -49,7 +49,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._one_way = one_way
 
     def datagram_received(self, data: bytes, _address: Any) -> None:
-        """Handles a datagram: accepts its event, or counts the refusal."""
+        """Puts the event of a datagram into the spool, or counts the datagram as refused."""
         name, _, event = data.partition(b" ")
         token = b""
         if self._stand.callers.asks_for_tokens:

@@ -1,9 +1,9 @@
 """The topics for which events are collected, as the project's files declare them now.
 
-An event is valid here exactly if it is valid in a slice, because the collector and the engine read
-events with the same code. If the project's files, or files that they name, change, all files are
-loaded again. If the files cannot be loaded, the previous declarations remain in use, so a mistake
-in a file does not stop the collection of events.
+The collector accepts an event exactly if a slice would accept it, because the collector and the
+engine read events with the same code. If the project's files, or files that they name, change, all
+files are loaded again. If the files cannot be loaded, the previous declarations remain in use, so a
+mistake in a file does not stop the collection of events.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CollectedTopic:
 
     @property
     def needs_partitions(self) -> bool:
-        """Returns True if the number of partitions is needed to place an event but is not known."""
+        """Returns True if the number of partitions is needed for sending, but is not known."""
         return self._identity is not None and self.partitions is None
 
     def record(self, event: bytes, headers: Headers = ()) -> ProducedRecord:
@@ -62,7 +62,7 @@ class CollectedTopic:
 
 
 class DeclaredTopics:
-    """The topics of `collect.topics`, by name."""
+    """The topics that the setting `collect.topics` names, by name."""
 
     def __init__(
         self,
@@ -73,11 +73,12 @@ class DeclaredTopics:
         pull: Mapping[str, PullSettings] | None = None,
         load: Callable[[Path], Mapping[str, Topic]] | None = None,
     ) -> None:
-        """Loads the topics `names` from the project.
+        """Loads the declarations of the topics `names` from the project.
 
-        `pull` contains the declared sources. A topic must declare the field that its source fills.
-        `say` gets messages for the operator. `load` replaces the function that loads the project,
-        for tests. Raises UsageError if a topic is not declared, and the errors of loading.
+        `pull` contains the declared sources, by name. If a source adds a field to its events, the
+        topic must declare this field. `say` gets messages for the operator. `load` replaces the
+        function that loads the project, for tests. Raises UsageError if a topic is not declared,
+        and the errors of loading.
         """
         self._project = project
         self._names = names
@@ -116,7 +117,11 @@ class DeclaredTopics:
 
 
 def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if a topic of `collect.topics` is not declared or cannot be collected."""
+    """Raises UsageError if events cannot be collected for a topic.
+
+    `names` are the topics of the setting `collect.topics`. A topic must be declared, and the
+    collector must be able to write events and keys in the declared formats.
+    """
     for name in names:
         if name not in declared:
             raise UsageError(
@@ -145,10 +150,10 @@ def ensure_collectable(names: Iterable[str], declared: Mapping[str, Topic]) -> N
 
 
 def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str, Topic]) -> None:
-    """Raises UsageError if a topic lacks the field that receives the name of the MQTT topic.
+    """Raises UsageError if a topic does not declare the field that an MQTT source fills.
 
-    The field is the `topic_field` of a source. The topic must have JSON events and declare the
-    field as text.
+    The setting `topic_field` of a source names a field, into which the collector writes the name of
+    the event's MQTT topic. The Kafka topic must have JSON events and declare the field as text.
     """
     for name, each in pull.items():
         topic = declared.get(each.topic)
@@ -172,9 +177,9 @@ def ensure_topic_fields(pull: Mapping[str, PullSettings], declared: Mapping[str,
 def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic]:
     """Returns the topics that a project's pipelines read, by name.
 
-    `names` are the topics of `collect.topics`. Raises UsageError if a sink writes one of these
-    topics. If one of these topics is not declared in the files that could be loaded, and another
-    file could not be loaded, raises the error of that other file.
+    `names` are the topics of the setting `collect.topics`. Raises UsageError if a sink writes to
+    one of these topics. If one of these topics is not declared in the files that could be loaded,
+    and another file could not be loaded, raises the error of that other file.
     """
     found = load_files(project)
     topics = {
@@ -187,7 +192,7 @@ def topics_to_collect(names: Iterable[str], project: Path) -> Mapping[str, Topic
 
 
 def ensure_no_sink(names: Iterable[str], pipelines: Iterable[Pipeline]) -> None:
-    """Raises UsageError if a sink writes a topic of `collect.topics`.
+    """Raises UsageError if a sink writes to a topic of the setting `collect.topics`.
 
     The topic of a sink may contain only the rows of the sink's table.
     """

@@ -1,9 +1,9 @@
 """Events whose senders get no answer. The outcomes of these events are only counted.
 
-Each event goes through the spool (spool.py), in order. So no event is lost if the process is
-killed, or while the broker cannot be reached, unless the spool is full. If the process is killed
-after an event was acknowledged and before the spool's position is written, the event is sent twice.
-A topic with an `identity` then ignores the repeated event.
+The module spool.py writes each event to the disk, in order, before it is sent. So no event is lost
+if the process is killed, or while the broker cannot be reached, unless the spool is full. If the
+process is killed after an event was acknowledged and before the spool's position is written, the
+event is sent twice. A topic with an `identity` then ignores the repeated event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Found = TypeVar("_Found")
 
 
 class OneWay:
-    """The spool for events without an answer, with the tasks that write and send the events."""
+    """The spool for events without an answer, with tasks that write and send these events."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class OneWay:
         self._sending = asyncio.create_task(self._send())
 
     def take(self, topic: CollectedTopic, event: bytes, way: str) -> None:
-        """Puts an event into the queue for the spool, or counts its refusal, without waiting.
+        """Puts an event into the queue of events for the spool, or counts the event as refused.
 
-        `way` is the way of arrival, for the metrics.
+        This method does not wait. `way` is the way of arrival, for the metrics.
         """
         if isinstance(read_event(topic, event, (), self._most), Invalid):
             self._counts.events(topic.name, way, {"invalid": 1})
@@ -131,9 +131,10 @@ class OneWay:
             await self._in_turn(self._keep_position)
 
     async def _in_turn(self, do: Callable[[], _Found]) -> _Found:
-        """Runs a function that uses the spool, in a thread. Only one such function runs at a time.
+        """Runs a function that uses the spool, in a thread, and returns its result.
 
-        The spool stays reserved until the function has ended, even if the caller no longer waits.
+        Only one such function runs at a time. The next function must wait until this one has ended,
+        even if the caller no longer waits for the result.
         """
         await self._turn.acquire()
         done = asyncio.ensure_future(asyncio.to_thread(do))

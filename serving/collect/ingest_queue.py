@@ -23,7 +23,10 @@ _WELL_SECONDS = 5.0
 
 
 class Intake:
-    """The bounded queue to the broker. Used only by the thread of the process's event loop."""
+    """The bounded queue of events to the broker.
+
+    Only the thread of the process's event loop may use the queue.
+    """
 
     def __init__(self, settings: CollectSettings, options: Options) -> None:
         """Creates the queue. An event loop must be running."""
@@ -53,7 +56,7 @@ class Intake:
         return self._producer.is_away
 
     def broker_answers(self) -> None:
-        """Records that the broker can be reached again, even if no event was acknowledged yet."""
+        """Records that the broker has answered, even if it has not acknowledged an event yet."""
         self._producer.is_away = False
 
     @property
@@ -80,7 +83,7 @@ class Intake:
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Reserves room for `size` bytes that arrive. Raises HttpError if there is no room."""
+        """Reserves room for `size` bytes of events. Raises HttpError if there is too little room."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
@@ -110,7 +113,7 @@ class Intake:
             raise self._full()
 
     async def send(self, topic: str, records: Sequence[ProducedRecord]) -> SentRecords:
-        """Sends records, waits for the broker, and returns their outcomes.
+        """Sends records, waits for the broker's answers, and returns the outcome of each record.
 
         Raises HttpError if there is no room for all records.
         """
@@ -121,9 +124,9 @@ class Intake:
         return await asyncio.shield(self.post(topic, records))
 
     def post(self, topic: str, records: Sequence[ProducedRecord]) -> asyncio.Future[SentRecords]:
-        """Sends records without waiting, and returns a future with their outcomes.
+        """Sends records without waiting, and returns a future with the outcome of each record.
 
-        The caller must have made sure that there is room.
+        Before the call, the caller must make sure that there is room for the records.
         """
         done: asyncio.Future[SentRecords] = self._loop.create_future()
 
@@ -137,15 +140,15 @@ class Intake:
     def begin(
         self, topic: str, records: Sequence[ProducedRecord], settled: Callable[[SentRecords], None]
     ) -> None:
-        """Sends records without waiting, and calls `settled` with their outcomes.
+        """Sends records without waiting, and later calls `settled` with each record's outcome.
 
-        The caller must have made sure that there is room.
+        Before the call, the caller must make sure that there is room for the records.
         """
         self.events += len(records)
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits until all events in transit are settled, for at most `patience_seconds`."""
+        """Waits at most `patience_seconds` until the broker has answered for all sent events."""
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

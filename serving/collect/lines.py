@@ -47,7 +47,7 @@ Outcome = ProducedRecord | Invalid | Placed | Undelivered
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The events of a request for one topic, with their outcomes.
+    """The events of a request for one topic, with the outcome of each event.
 
     `numbers` contains the line number of each event. A single event has the line number 1.
     """
@@ -70,14 +70,14 @@ class Lines:
 
     @property
     def is_settled(self) -> bool:
-        """Returns True if each event is in the topic's log or invalid.
+        """Returns True if each event is either in the topic's log or invalid.
 
-        A repeat of the request then sends nothing.
+        In this case, nothing is sent if the request is repeated.
         """
         return not any(isinstance(each, Undelivered) for each in self.outcomes)
 
     def tally(self) -> Mapping[str, int]:
-        """Returns the number of events that were acknowledged, are invalid, or have failed."""
+        """Returns the number of events by outcome: `acknowledged`, `invalid` or `failed`."""
         placed = sum(isinstance(each, Placed) for each in self.outcomes)
         invalid = sum(isinstance(each, Invalid) for each in self.outcomes)
         return {
@@ -172,7 +172,10 @@ def reply_of(lines: Lines) -> HttpReply:
 
 
 def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
-    """Returns the JSON document for a request with several lines, with a part for each event."""
+    """Returns the JSON document that answers a request with several lines.
+
+    The document contains a part for each event. `tally` contains the number of events by outcome.
+    """
     return {
         "topic": lines.topic,
         **tally,
@@ -185,9 +188,9 @@ def document_of(lines: Lines, tally: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def token_of(lines: Lines) -> str | None:
-    """Returns the write token of the acknowledged events, or None if no event was acknowledged.
+    """Returns the write token of the acknowledged events, or None if there are none.
 
-    The token has the form in which `kappa produce` prints it.
+    The token is text, as `kappa produce` prints it.
     """
     ends: dict[int, int] = {}
     for each in lines.outcomes:
@@ -243,7 +246,10 @@ def _reply_to_one(topic: str, outcome: Outcome) -> HttpReply:
 
 
 def problem_reply(error: KappaError, **more: str) -> HttpReply:
-    """Returns the answer that reports an error as a problem document."""
+    """Returns the answer that reports an error as a problem document.
+
+    `more` contains further members of the document.
+    """
     problem = problem_of(error)
     return HttpReply(
         problem.status,

@@ -1,12 +1,13 @@
-"""Stored answers: for repeated requests, and for requests that did not wait for the outcome.
+"""Stored answers for repeated requests, and for requests that do not wait for the outcome.
 
 If a request is repeated with the same `Idempotency-Key`, the repeat gets the same answer. A repeat
 that arrives while the first request is in progress waits for the end of the first request. If only
 some events of a request were acknowledged, a repeat sends only its other events.
 
-The number of stored answers is limited, and all stored answers are lost when the process exits. To
-make later repeats recognizable, each record contains its request's key in a header. The `identity`
-of a topic keeps repeated records out of the topic's tables.
+The number of stored answers is limited, and all stored answers are lost when the process exits. A
+later repeat sends its events again. To make such repeats recognizable, each record contains its
+request's key in a header. If the topic has an `identity`, repeated events do not change the topic's
+tables.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ _PLACED = frozenset({200, 207})
 
 @dataclass(slots=True)
 class _Entry:
-    """A request: the digest of its body, the task that processes the request, and its events.
+    """A stored request: the digest of its body, its task, and its events with their outcomes.
 
-    `lines` is None until the request has been processed once.
+    `work` is the task that processes the request. `lines` contains the events, and is None until
+    the request has been processed for the first time.
     """
 
     digest: bytes
@@ -43,7 +45,10 @@ class _Entry:
 
 
 class Remembered:
-    """The latest requests, by source, topic and key. The total number of events is limited."""
+    """The latest requests, by source, topic and Idempotency-Key.
+
+    The total number of the requests' events is limited.
+    """
 
     def __init__(self, most_events: int) -> None:
         self._most = most_events
@@ -56,11 +61,13 @@ class Remembered:
         body: bytes,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Processes a request unless its events are settled already, and returns its events.
+        """Processes a request, unless an earlier request with the same key needs no repeat.
 
-        `name` consists of the source, the topic and the key. `work` processes the request. Its
-        argument is the events of an earlier attempt that was acknowledged only in part, or None.
-        Raises HttpError if the key was used with another body.
+        If each event of the earlier request is in the topic's log or invalid, nothing is sent.
+        Returns the events of the request, with their outcomes. `name` consists of the source, the
+        topic and the Idempotency-Key. `work` processes the request. Its argument is the events of
+        an earlier attempt that was acknowledged only in part, or None. Raises HttpError if the key
+        was used with another body.
         """
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(name)
@@ -85,9 +92,9 @@ class Remembered:
         entry: _Entry,
         work: Callable[[Lines | None], Awaitable[Lines]],
     ) -> Lines:
-        """Processes a request, and stores its events before the task of the request ends.
+        """Processes a request with `work`, and stores its events in the task of the request.
 
-        So a repeat cannot arrive between the end of the task and the storing. If the sender
+        So no repeat can find the task ended and the events not stored yet. If the sender
         disconnects, the events are stored all the same.
         """
         try:
@@ -138,10 +145,10 @@ def key_of(header: str | None) -> str:
 
 
 def go_on(lines: Lines, before: Lines | None) -> None:
-    """Copies the outcomes of the events that an earlier attempt has written to the topic's log.
+    """Copies the outcomes of events that an earlier attempt has written to the topic's log.
 
-    These events are not sent again. `before` contains the events of the earlier attempt, or is
-    None.
+    `lines` are the events of the repeated request; the copied outcomes prevent that these events
+    are sent again. `before` contains the events of the earlier attempt, or is None.
     """
     if before is None:
         return
@@ -151,10 +158,11 @@ def go_on(lines: Lines, before: Lines | None) -> None:
 
 
 class LaterRequests:
-    """The latest requests that were answered with 202 at once, each with its final reply, if any.
+    """The latest requests that got the answer 202 at once, each with its final answer, if any.
 
-    When the process exits, the ids become unknown. A request with an unknown id may have been
-    acknowledged or not. So the client must send the request again, with its Idempotency-Key.
+    When the process exits, the ids of the requests become unknown. A request with an unknown id may
+    have been acknowledged or not. So the client must send the request again, with its
+    Idempotency-Key.
     """
 
     def __init__(self, most: int) -> None:
@@ -164,10 +172,10 @@ class LaterRequests:
     def begin(
         self, work: Coroutine[None, None, HttpReply], at_end: Callable[[], None]
     ) -> HttpReply:
-        """Starts to process a request, and returns the immediate answer with the id of the request.
+        """Starts to process a request, and returns the immediate answer with the request's id.
 
-        `at_end` is called when the request has been processed or refused. Raises HttpError if too
-        many requests wait.
+        `work` processes the request. `at_end` is called when the request has been processed or
+        refused. Raises HttpError if too many requests wait.
         """
         self._forget()
         if len(self._tasks) >= self._most:
@@ -186,9 +194,10 @@ class LaterRequests:
         return HttpReply(202, msgspec.json.encode(body), headers={"Location": url})
 
     def reply(self, name: str) -> HttpReply:
-        """Returns the state of a request, with its answer if the request has ended.
+        """Returns the state of a request, with its final answer if the request has ended.
 
-        Raises HttpError if the id is not known, or no longer known.
+        `name` is the id of the request. Raises HttpError if the id is not known, or no longer
+        known.
         """
         task = self._tasks.get(name)
         if task is None:

@@ -1,9 +1,9 @@
-"""Requests with a single event that arrive complete, handled without a task of the event loop.
+"""Requests with one event that arrive complete, handled without a task of the event loop.
 
-A request is handled here only if its event can certainly be sent. All other requests are passed on
-to app.py, including requests with invalid or refused events. So each request gets the same answer,
-whichever module handles it. Several requests of a connection may be processed at the same time;
-their answers are sent in the order of the requests.
+This module handles a request only if the request's event can certainly be sent. It passes all other
+requests on to app.py, including requests with invalid or refused events. So each request gets the
+same answer, whichever module handles it. Several requests of a connection may be processed at the
+same time; their answers are sent in the order of the requests.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _Headers = Iterable[tuple[bytes, bytes]]
 
 
 class SingleEvents:
-    """A sender that checks single events and sends them to the broker, without a task per event."""
+    """Checks single events and sends them to the broker, without a task per event."""
 
     def __init__(self, stand: CollectorStand, body_bytes: int) -> None:
         self._stand = stand
         self._body_bytes = body_bytes
 
     def topic(self, url: bytes) -> CollectedTopic | None:
-        """Returns the topic that a path names, or None if the topic cannot receive events now."""
+        """Returns the topic that a URL names, or None if the topic cannot receive events now."""
         try:
             return self._stand.topic(url[len(_PREFIX) :].decode("latin-1"))
         except HttpError:
@@ -61,7 +61,7 @@ class SingleEvents:
         body: bytes,
         answer: Callable[[HttpReply], None],
     ) -> bool:
-        """Sends an event to the broker, and later calls `answer` with the reply.
+        """Sends an event to the broker, and later calls `answer` with the answer to the request.
 
         Returns False if the request must be passed on to app.py. In this case the event has not
         been sent, and `answer` is not called.
@@ -101,7 +101,10 @@ class SingleEvents:
 
 
 class _Open:
-    """A request that is not answered yet, with the attributes that uvicorn's protocol uses."""
+    """A request that is not answered yet.
+
+    The object has the attributes that uvicorn's protocol reads and sets.
+    """
 
     __slots__ = ("disconnected", "keep_alive", "reply", "response_complete")
     # Nobody waits for this event.
@@ -115,7 +118,7 @@ class _Open:
 
 
 class EventProtocol(PatientProtocol):
-    """An HTTP/1.1 protocol that handles single events without a task."""
+    """An HTTP/1.1 protocol that handles requests with a single event without a task."""
 
     single: ClassVar[SingleEvents]
     # The topic and body of a request that may be taken this way, until the request is whole.
@@ -219,7 +222,11 @@ class EventProtocol(PatientProtocol):
 
 
 def _read_headers(headers: _Headers) -> dict[str, str] | None:
-    """Returns the headers that this module reads, or None if app.py must handle the request."""
+    """Returns the headers that this module needs, by name.
+
+    Returns None if such a header occurs twice, or if the request has a header that only app.py
+    handles.
+    """
     found: dict[str, str] = {}
     for raw, value in headers:
         if raw in _READ:

@@ -3,7 +3,7 @@
 The events survive if the process is killed, but may be lost in a power failure, because nothing is
 synced. A process appends to its own file of the spool, and the next process starts another file. If
 the process was killed while it wrote an event, the incomplete event at the end of the file is
-ignored. The position is the place after the last event that need not be sent again.
+ignored. The spool's position is the place after the last event that need not be sent again.
 
 The spool may be used by one thread at a time.
 """
@@ -36,7 +36,7 @@ class _Position(Struct, frozen=True):
 
 
 class Spool:
-    """A spool of events in the files of a folder."""
+    """A folder of files that contain events, in the order in which the events arrived."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         """Opens the spool with the files and the position of an earlier process.
@@ -56,13 +56,13 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """Returns the number of bytes on the disk, including events that were already sent."""
+        """Returns the size of the spool's files in bytes, including events already sent."""
         return sum(self._sizes.values())
 
     def append(self, events: Sequence[ArrivedEvent]) -> int:
         """Appends events while there is room, and returns the number of appended events.
 
-        Raises OSError if writing fails; then no event was appended.
+        Raises OSError if the file cannot be written; then no event was appended.
         """
         frames, size = [], 0
         for event in events:
@@ -90,10 +90,10 @@ class Spool:
         return len(frames)
 
     def read(self, most_events: int, most_bytes: int) -> list[ArrivedEvent]:
-        """Returns events after those that the last call returned, or [] if there are none.
+        """Returns the next events: those after the events that the last call returned.
 
         Returns at most `most_events` events and about `most_bytes` bytes, but at least one whole
-        event.
+        event. Returns [] if there are no more events.
         """
         while True:
             found = self._read_file(most_events, most_bytes)
@@ -168,7 +168,7 @@ class Spool:
         return max(first, found, key=lambda each: (each.file, each.offset))
 
     def _forget_sent(self) -> None:
-        """Deletes the files before the position."""
+        """Deletes the files whose events all precede the stored position."""
         for number in [each for each in self._numbers if each < self._position.file]:
             self._path(number).unlink(missing_ok=True)
             self._numbers.remove(number)

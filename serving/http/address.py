@@ -1,7 +1,7 @@
-"""The address of the HTTP server: its parser, the check that it is guarded, and its socket.
+"""The address of the HTTP server: its parser, its socket, and the check of its tokens.
 
-The process that keeps the socket open needs this module and must be small, so the module imports
-only the standard library and errors.
+An address is guarded if it is local, or if its clients must send a token. The HTTP supervisor needs
+this module and must be small, so the module imports only the standard library and errors.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class HttpAddress:
 
 
 def guarded_address(listen: str, token: str | None, *, named: bool = False) -> HttpAddress:
-    """Parses HOST:PORT, as in `serve.listen`.
+    """Parses an address HOST:PORT, and checks that other machines cannot use it freely.
 
-    Raises SettingsError if the text is not an address, or if the address is not guarded
-    (`ensure_guarded`).
+    Raises SettingsError if the text is not an address, or if other machines could send requests to
+    the address without a token. `token` and `named` are as for `ensure_guarded`.
     """
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -48,9 +48,11 @@ def guarded_address(listen: str, token: str | None, *, named: bool = False) -> H
 
 
 def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None:
-    """Raises SettingsError unless the host is local or a long token guards the address.
+    """Raises SettingsError if other machines could send requests without a token.
 
-    `named` is True if named tokens, or the tokens of an issuer, guard the address.
+    No token is needed if `host` is this machine. `token` is the server's own token, which must be
+    long enough, or None. `named` is True if there are named tokens, or if an issuer identifies
+    people.
     """
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -67,7 +69,7 @@ def ensure_guarded(host: str, token: str | None, *, named: bool = False) -> None
 
 
 def listening_at(address: HttpAddress, *, command: str = "kappa serve") -> socket.socket:
-    """Opens a listening socket.
+    """Opens a socket that listens at an address.
 
     Raises Conflict if the address cannot be used, for example because the port is taken. The hint
     of the error is `command` with another port.

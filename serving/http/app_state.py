@@ -1,6 +1,7 @@
-"""The objects that routes share: store, sandbox, snapshots, the queue of wrong tokens, and looks.
+"""The objects that routes share, and functions whose result many requests share.
 
-A look is a function that reads some state. Many requests share the result of one look.
+The shared objects are the store, the sandbox, the pinned snapshots, and the queue of requests with
+wrong tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ PROBLEM: dict[str, Any] = {
 
 
 def json_answer(schema: Mapping[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Returns a value for the parameter `responses` of a route that answers with JSON."""
+    """Describes a route's JSON answer for FastAPI.
+
+    `schema` is the JSON schema of the answer. The result is a value for the parameter `responses`
+    of a route.
+    """
     return {200: {"content": {"application/json": {"schema": schema}}}}
 
 
@@ -56,8 +61,8 @@ ROWS: dict[str, Any] = {"type": "array", "items": OBJECT}
 class Stand:
     """The objects that all routes share.
 
-    `unready` returns the reasons why the server cannot answer queries, as sentences, or an empty
-    list.
+    `unready` is a function that returns the reasons why the server cannot answer queries, as
+    sentences, or an empty list.
     """
 
     store: Store
@@ -82,7 +87,7 @@ def stand_of(request: Request) -> Stand:
 
 
 def place_of(request: Request) -> ProjectPlace | None:
-    """Returns the project that the server serves, or None if the project is not set."""
+    """Returns the project that the server serves, or None if the server has no project."""
     place = request.app.state.place
     assert place is None or isinstance(place, ProjectPlace), "who made the app has put it"
     return place
@@ -101,9 +106,10 @@ async def counts_of(request: Request) -> Mapping[str, tuple[int, bool]]:
 
 
 class SharedLook(Generic[_Seen]):
-    """A function whose result many requests share. It is called at most once per `seconds`.
+    """A function whose result many requests share.
 
-    The function runs in a separate thread, so it occupies none of the threads that answer requests.
+    The function is called at most once per `seconds`. It runs in a separate thread, so it occupies
+    none of the threads that answer requests.
     """
 
     def __init__(self, look: Callable[[], _Seen], *, seconds: float) -> None:
@@ -114,7 +120,7 @@ class SharedLook(Generic[_Seen]):
         self._last: tuple[float, _Seen] | None = None
 
     async def seen(self) -> _Seen:
-        """Returns the last result, or a new result if the last one is older than `seconds`."""
+        """Returns the function's last result, or calls the function if that result is too old."""
         async with self._turn:
             now = asyncio.get_running_loop().time()
             if self._last is None or now - self._last[0] >= self._seconds:

@@ -1,4 +1,4 @@
-"""The limits of a server for requests, for the steps of a request, and for connections."""
+"""The limits of a server: sizes and times of requests, and numbers of connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _IDENTITY = "kappa_identity"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of a server: request sizes in bytes, times of steps, numbers of connections.
+    """The limits of a server: sizes in bytes, times in seconds, and numbers of connections.
 
-    The steps are reading a request's head (connection_limits.py), reading its body, and sending a
-    piece of the answer. A request with a wrong token is delayed by `wrong_seconds`. At most
-    `strangers` of the `connections` may belong to unauthenticated clients.
+    Three times are limited: reading a request's head, reading its body, and sending a piece of the
+    answer. A request with a wrong token is delayed by `wrong_seconds`. At most `strangers` of the
+    `connections` may belong to unauthenticated clients.
     """
 
     connections: int = 1024
@@ -47,8 +47,7 @@ class Connection:
     """The connection of a request.
 
     `welcome` marks the client as authenticated, and `cut` ends the connection at once.
-    `is_too_many` is True if the server was full when the connection was made
-    (connection_limits.py).
+    `is_too_many` is True if the server had all its connections when this connection was made.
     """
 
     welcome: Callable[[], None] = _nothing
@@ -63,7 +62,7 @@ def connection_of(scope: Scope) -> Connection:
 
 
 def put_client(scope: Scope, client: Client, identity: Identity | None) -> None:
-    """Stores a request's client and the client's identity in the request's scope.
+    """Stores a request's client and the client's identity in the request's ASGI scope.
 
     `identity` is None for an unauthenticated client.
     """
@@ -77,16 +76,16 @@ def client_of(scope: Scope) -> Client:
 
 
 def identity_in(scope: Scope) -> Identity | None:
-    """Returns the identity of a request's client.
+    """Returns the identity of a request's client, or None for an unauthenticated client.
 
-    Returns None for an unauthenticated client, who may use only open routes.
+    An unauthenticated client may use only the routes that are open to everybody.
     """
     found: Identity | None = scope.get("state", {}).get(_IDENTITY)
     return found
 
 
 def ensure_room(connection: Connection, bounds: Bounds) -> None:
-    """Raises HttpError if the server was full when the connection was made."""
+    """Raises HttpError if the server had all its connections when this connection was made."""
     if connection.is_too_many:
         raise HttpError(
             503,

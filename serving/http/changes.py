@@ -94,9 +94,10 @@ async def changes_by_websocket(
     where: Where = None,
     columns: Columns = None,
 ) -> None:
-    """Sends the messages of `changes` over a websocket, as JSON.
+    """Sends the change sets of a served table over a websocket, as JSON messages.
 
-    Each message has the form `{"event": ..., "data": ...}`.
+    Each message has the form `{"event": ..., "data": ...}`. The events are those of the route
+    `changes`.
     """
     client = Client()
     try:
@@ -198,7 +199,7 @@ async def moves(
 ) -> StreamingResponse:
     """Streams an event `changed` for each change set of some tables, without the changed rows.
 
-    The first event is for the first change after the request.
+    The first event is for the first change set after the request.
     """
     woken = asyncio.Event()
     readings = [_woken_reader(request, name, woken) for name in dict.fromkeys(table)]
@@ -221,7 +222,7 @@ def _woken_reader(request: Request, table: str, woken: asyncio.Event) -> HttpRea
 
 
 async def _served_readers(readings: Sequence[HttpReader]) -> list[HttpReader]:
-    """Starts the readers, and returns the readers of served tables.
+    """Starts all readers, and returns only the readers whose table is served.
 
     Raises HttpError if none of the tables is served.
     """
@@ -269,9 +270,9 @@ _BEGINNINGS = 2
 
 
 class EventStream(EndingResponse):
-    """A response that streams the events of some readers.
+    """A response that streams the change sets of some readers, as server-sent events.
 
-    When the stream ends, the readers are removed from the hub.
+    When the stream ends, the readers get no more change sets.
     """
 
     def __init__(self, readings: Sequence[HttpReader], events: AsyncIterator[str]) -> None:
@@ -292,7 +293,11 @@ class EventStream(EndingResponse):
 
 
 class HttpReader:
-    """A reader of the hub's change sets, for use in the server's event loop."""
+    """A reader of a table's change sets, for use in the server's event loop.
+
+    The change sets come from the server's ChangeHub, which computes each change set once for all
+    readers.
+    """
 
     def __init__(
         self,
@@ -304,9 +309,9 @@ class HttpReader:
     ) -> None:
         """Creates a reader for the client `asker`, and counts it among the server's readers.
 
-        The function `reader` creates the hub's reader. Its argument is a function that wakes the
-        event loop. `woken` is set when a change set or an error waits for the reader. Raises
-        HttpError if there are too many readers.
+        `reader` creates the corresponding reader of the server's ChangeHub. Its argument is a
+        function that wakes the event loop. `woken` is set when a change set or an error waits for
+        the reader. Raises HttpError if there are too many readers.
         """
         self._hub, self._all, self._beginnings = _shared_state(app)
         if len(self._all) >= MOST_READERS:
@@ -328,9 +333,9 @@ class HttpReader:
         self._all.add(self)
 
     async def begin(self) -> RecordedChanges | None:
-        """Registers this reader in the hub, and returns the first change set, if there is one.
+        """Adds this reader to the server's ChangeHub, and returns the first change set.
 
-        If an error is raised, the reader is removed.
+        Returns None if there is no change set yet. If an error is raised, the reader is removed.
         """
         try:
             with naming_no_others(self._asker):
@@ -342,7 +347,7 @@ class HttpReader:
             raise
 
     def leave(self) -> None:
-        """Removes this reader from the hub. The stream of `messages` then ends."""
+        """Removes this reader from the server's ChangeHub. The stream of `messages` then ends."""
         self._left.set()
         self._woken.set()
         self._all.discard(self)
@@ -351,7 +356,7 @@ class HttpReader:
     async def news(self) -> AsyncIterator[RecordedChanges]:
         """Yields the change sets that wait for this reader.
 
-        Raises KappaError if the changes have ended with an error.
+        Raises KappaError if an error has ended the sequence of change sets.
         """
         if self._reader.late:
             await self.begin()
@@ -363,8 +368,9 @@ class HttpReader:
     ) -> AsyncGenerator[ChangeMessage | None, None]:
         """Yields the messages of all change sets, and None after every 15 s without a change set.
 
-        `first` is the first change set, or None. When None is yielded, the caller can send a sign
-        of life. Raises KappaError if the changes end with an error.
+        `first` is the first change set, or None. When None is yielded, the caller can send an empty
+        event, so that the client knows that the server still runs. Raises KappaError if an error
+        ends the sequence of change sets.
         """
         recorded = first
         while not self._left.is_set():
@@ -392,9 +398,10 @@ class HttpReader:
 
 
 def _shared_state(app: FastAPI) -> tuple[ChangeHub, set[object], anyio.CapacityLimiter]:
-    """Returns the hub, the set of readers, and the limit on readers that start at the same time.
+    """Returns the objects that all readers of a server share.
 
-    All readers of a server share these objects.
+    These are the ChangeHub, the set of readers, and the limit on the number of readers that start
+    at the same time.
     """
     state = app.state
     if not hasattr(state, "change_readers"):

@@ -1,4 +1,4 @@
-"""An HTTP protocol for uvicorn that keeps unauthenticated clients from using up the connections.
+"""An HTTP protocol for uvicorn that limits the connections of unauthenticated clients.
 
 uvicorn limits the pause between requests, and request_checks.py limits the time of bodies and
 answers. Neither limits the time between the first byte of a head and its end, so a client could
@@ -10,10 +10,10 @@ waits for a slow reader. So the server would not notice that the client has left
 query would continue to occupy its place. Therefore, this module asks the kernel whether the client
 has left.
 
-A connection belongs to a stranger until the gate accepts a token in one of its requests. Strangers
-may use only a part of all connections. If that part is full, the oldest connection of a stranger is
-closed. A client with a token is served however many strangers connect, because the head of its
-first request arrives at once, before its connection could become the oldest.
+A connection belongs to a stranger until the server accepts a token in one of its requests.
+Strangers may use only a part of all connections. If that part is full, the oldest connection of a
+stranger is closed. A client with a token is served however many strangers connect, because the head
+of its first request arrives at once, before its connection could become the oldest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OTHER_FILES = 256
 def uvicorn_settings(
     bounds: Bounds, protocol: type[PatientProtocol] | None = None
 ) -> dict[str, Any]:
-    """Returns the settings for uvicorn that enforce the limits.
+    """Returns the settings with which uvicorn enforces the limits in `bounds`.
 
     `protocol` is the class of the connections, by default PatientProtocol.
     """
@@ -73,9 +73,9 @@ def uvicorn_settings(
 def fitting(bounds: Bounds) -> Bounds:
     """Returns the limits, with no more connections than the process can open files for.
 
-    First, the limit on open files is raised as far as needed and as far as the machine allows. If
-    no file were left for a connection, the event loop would fail to accept the connection again and
-    again.
+    First, the process's limit on open files is raised as far as needed and as far as the machine
+    allows. If no file were left for a connection, the event loop would fail to accept the
+    connection again and again.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = bounds.connections + _OTHER_FILES
@@ -110,9 +110,8 @@ class PatientServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the open streams, and waits until all other answers have been sent.
 
-        A connection that was accepted just before has half a second to send its first request. If
-        the socket is shared with another process, later connections wait in the kernel for the next
-        server.
+        A client that has just connected has half a second to send its first request. If the socket
+        is shared with another process, later connections wait in the kernel for the next server.
         """
         self._end_streams()
         for each in self.servers:
@@ -128,10 +127,11 @@ class PatientServer(uvicorn.Server):
 
 
 class OfferParser(httptools.HttpRequestParser):
-    """A parser of httptools that also accepts requests which offer to change the protocol.
+    """An httptools parser that also accepts requests that offer to change the protocol.
 
-    httptools itself treats the bytes after such a head as the other protocol, so the body would be
-    lost. Some clients offer HTTP/2 in this way: Java's client by default, and curl with `--http2`.
+    httptools itself treats the bytes after the head of such a request as the other protocol, so the
+    body would be lost. Some clients offer HTTP/2 in this way: Java's client by default, and curl
+    with `--http2`.
     """
 
     def __init__(self, protocol: PatientProtocol) -> None:
@@ -140,7 +140,7 @@ class OfferParser(httptools.HttpRequestParser):
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
-        """Parses received data. A head with an offer is parsed again without the offer."""
+        """Parses received data. Parses a head again if it offers to change the protocol."""
         try:
             super().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -150,7 +150,7 @@ class OfferParser(httptools.HttpRequestParser):
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 protocol with limits for heads of requests and for strangers."""
+    """uvicorn's HTTP/1.1 protocol, with limits for heads and for unauthenticated clients."""
 
     bounds: ClassVar[Bounds]
     # The strangers in the order of arrival.
@@ -195,7 +195,7 @@ class PatientProtocol(HttpToolsProtocol):
     def is_offer(self) -> bool:
         """Returns True if the request offers to change to a protocol other than websockets.
 
-        Such offers are not accepted.
+        The server ignores such an offer.
         """
         return (
             self.parser.should_upgrade()
@@ -204,9 +204,9 @@ class PatientProtocol(HttpToolsProtocol):
         )
 
     def read_without_offer(self, rest: bytes) -> None:
-        """Parses the head again without its offer to change the protocol, and then `rest`.
+        """Parses a request's head again without its offer to change the protocol, and then `rest`.
 
-        `rest` are the bytes after the head.
+        `rest` contains the bytes after the head.
         """
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
@@ -220,7 +220,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.parser.feed_data(rest)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Handles a header of a request. Headers that follow a body (trailers) are ignored."""
+        """Handles a header of a request, and ignores a header that follows a body (a trailer)."""
         if not self._is_in_body:
             super().on_header(name, value)
 
@@ -248,7 +248,7 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers bytes that are not HTTP with status 400.
+        """Answers with status 400 if the received bytes are not HTTP.
 
         If another answer is being sent, closes the connection instead.
         """
@@ -271,9 +271,9 @@ class PatientProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hands the connection over to the websocket protocol.
+        """Passes the connection on to uvicorn's websocket protocol.
 
-        The gate then checks the request.
+        The server then checks the websocket's request as any other request.
         """
         # No further head is waited for here.
         self._is_in_body = True
@@ -300,7 +300,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.strangers.pop(self, None)
 
     def make_room(self) -> None:
-        """Closes this connection, because the connection of a newer stranger needs its place."""
+        """Closes this connection to free its place for a newer unauthenticated client."""
         self.strangers.pop(self, None)
         if self._waits():
             self._leave(b"503 Service Unavailable")

@@ -1,8 +1,8 @@
-"""The journal as server-sent events: each record once, in order, with its number as the id.
+"""The journal as server-sent events: each record once, in order, with its number as id.
 
 A client that reconnects sends the id of the last event that it received (`Last-Event-ID`), and gets
 all later events. With `progress`, the client also gets an event without an id when builds or topics
-have progressed; the client must then find out which. Source:
+have progressed. This event does not say which builds or topics. Source:
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
@@ -74,8 +74,8 @@ async def events(
 ) -> StreamingResponse:
     """Streams each record of the journal when it is appended.
 
-    The records are the requests, decisions and observations of rollouts. `rollout` is the number of
-    the record's rollout.
+    The records are the requests, decisions and observations of rollouts. The field `rollout` of an
+    event is the number of the record's rollout.
     """
     if last_event_id is not None and not _ID.fullmatch(last_event_id):
         raise HttpError(
@@ -91,7 +91,10 @@ async def events(
 
 
 class _Listener(EndingResponse):
-    """The stream of one listener. The listener is counted until the stream ends."""
+    """The response that streams the journal to one client.
+
+    The client is counted among the journal's listeners until the stream ends.
+    """
 
     def __init__(self, listening: _Listening, start: int, *, progress: bool) -> None:
         # The count and the check are a single step: nothing waits between the two.
@@ -119,9 +122,9 @@ class _Listener(EndingResponse):
 
 
 class _Listening:
-    """The listeners of the journal, and the looks at the journal.
+    """The clients that listen to the journal, and the functions that read it for them.
 
-    All listeners share the results of the looks.
+    All clients share the results of these functions.
     """
 
     def __init__(self, store: Store, pulse: Pulse | None) -> None:
@@ -143,9 +146,9 @@ def _listening(request: Request) -> _Listening:
 
 
 def _end_of(journal: Journal) -> Callable[[], int]:
-    """Returns a function that returns the number of the journal's last record.
+    """Creates a function that returns the number of the journal's last record.
 
-    The function reads each record only once.
+    The created function reads each record only once.
     """
     last: int | None = None
 
@@ -189,7 +192,11 @@ async def _event_stream(
 
 
 def _some_after(view: JournalView, number: int) -> tuple[list[JournalRecord], tuple[int, ...]]:
-    """Returns the next records, and the numbers of all records that have begun a rollout."""
+    """Returns the next records of the journal after the record with the given number.
+
+    Also returns the numbers of all records that have begun a rollout. From these numbers, the
+    caller finds the number of a record's rollout.
+    """
     records = list(view.records(after=number)[:_AT_ONCE])
     return records, view.folded(begun_after, ())
 

@@ -13,7 +13,11 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def family(
     name: str, kind: str, what: str, samples: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
-    """Formats a metric: its help text, its type, and its samples, each with labels and a value."""
+    """Formats a metric with its help text and its type.
+
+    `kind` is the type of the metric, and `what` is its help text. Each of the `samples` has labels
+    and a value.
+    """
     lines = [
         f"# HELP {name} {what}",
         f"# TYPE {name} {kind}",

@@ -10,14 +10,14 @@ from kappa.serving.http.token import COOKIE
 
 
 def has_body(headers: dict[str, str]) -> bool:
-    """Returns True if a request contains or announces a body."""
+    """Returns True if the headers say that the request has a body."""
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the headers by name, in lower case. The values of a repeated header are joined. Pure.
+    """Returns the values of headers by the headers' names in lower case. Pure.
 
-    Source: RFC 9110, 5.3; RFC 9113, 8.2.3.
+    If a header is repeated, its values are joined. Source: RFC 9110, 5.3; RFC 9113, 8.2.3.
     """
     found: dict[str, str] = {}
     for raw, value in headers:
@@ -32,10 +32,10 @@ def joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def cookies(headers: dict[str, str]) -> Iterator[str]:
-    """Yields the values of Kappa's cookies.
+    """Yields the values of Kappa's cookies in a request's headers.
 
-    The header is not parsed strictly: if another cookie of the same host is malformed, a strict
-    parser would find no cookies at all.
+    The header `Cookie` is not parsed strictly: if another cookie of the same host is malformed, a
+    strict parser would find no cookies at all.
     """
     for each in headers.get("cookie", "").split(";"):
         name, _, value = each.strip().partition("=")

@@ -1,7 +1,8 @@
-"""The HTTP server's application behind the gate: routes, errors, and OpenAPI description.
+"""The HTTP server's application: routes, errors, and OpenAPI description.
 
-This package must not import rollouts. Therefore, another package passes in the routes that need
-rollouts, as routers.
+The gate (request_checks.py) checks each request before the application handles it. This package
+must not import rollouts. Therefore, another package passes in the routes that need rollouts, as
+routers.
 """
 
 from __future__ import annotations
@@ -40,19 +41,22 @@ router = APIRouter()
 
 
 class MountedApp(Protocol):
-    """An application that is served at a path behind the gate, and the context in which it runs."""
+    """Another application that this server serves at one path, after checking each request."""
 
     @property
     def path(self) -> str:
-        """The path at which the application is served."""
+        """Returns the path at which the application is served."""
 
     @property
     def app(self) -> Callable[..., Awaitable[None]]:
-        """The application as an ASGI callable."""
+        """Returns the application as an ASGI callable."""
 
     @property
     def running(self) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """A function that creates the context in which the application runs. It is called once."""
+        """Returns a function that creates the context in which the application runs.
+
+        The server calls this function once.
+        """
 
 
 def make_app(
@@ -65,7 +69,7 @@ def make_app(
     bounds: Bounds | None = None,
     state: Mapping[str, object] | None = None,
 ) -> Gate:
-    """Creates the application, and returns the gate in front of the application.
+    """Creates the server's application, and returns the Gate that checks requests for it.
 
     `routers` come from other packages, and `state` contains the objects that their routes need.
     `accounts` contains the clients that the server knows. `mounted` is an application without
@@ -149,7 +153,7 @@ async def healthz() -> dict[str, str]:
 )
 @open_to_all
 async def readyz(request: Request) -> JSONResponse:
-    """Returns 200 if queries can be answered, and otherwise 503 with the missing parts."""
+    """Returns 200 if the server can answer queries, and otherwise 503 with the reasons."""
     missing = await anyio.to_thread.run_sync(stand_of(request).unready)
     return JSONResponse(
         {"status": "not ready" if missing else "ready", "missing": list(missing)},
@@ -158,10 +162,10 @@ async def readyz(request: Request) -> JSONResponse:
 
 
 async def _answer_error(request: Any, error: Exception) -> Any:
-    """Answers a failed request with a problem document, or with a page if a browser has sent it.
+    """Answers a failed request with a problem document, or with a page for a browser.
 
-    Returns the answer to a request. For the handshake of a websocket, the answer is sent at once,
-    and None is returned.
+    For the handshake of a websocket, the problem document is sent at once, and None is returned.
+    For any other request, the answer is returned.
     """
     if isinstance(request, WebSocket):
         told = error if isinstance(error, KappaError) else HttpError(400, "the request is wrong")

@@ -6,7 +6,8 @@ minutes in a signed cookie, which browsers also send when another site links to 
 Browsers send the session cookie only with requests of this server's own pages. So the sign-in ends
 with a page of this server that automatically loads the next page.
 
-No script can read the session cookie, and no other site's page can make a browser send it.
+No script can read the session cookie, and no page of another site can make a browser send the
+session cookie.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ router = APIRouter(include_in_schema=False)
 @router.get(LOGIN)
 @open_to_all
 async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002
-    """Returns the login form, or redirects to the overview if the server requires no token."""
+    """Returns the login form, or redirects to the overview page if no token is needed."""
     if not _accounts_of(request).is_guarded:
         return _sent_to("/")
     return _login_form(request, next, wrong=False)
@@ -78,7 +79,7 @@ async def login(request: Request) -> Response:
 @router.get(SIGN_IN)
 @open_to_all
 def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
-    """Redirects to the issuer, where the user signs in."""
+    """Redirects the browser to the issuer, where the user signs in."""
     accounts, issuer = _accounts_of(request), _issuer_of(request)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     begun = SignIn(state, nonce, verifier, _local_place(next))
@@ -99,7 +100,7 @@ def sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002
 @router.get(f"{SIGN_IN}/back")
 @open_to_all
 async def come_back(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
-    """Sets the session cookie of a user who has signed in at the issuer."""
+    """Sets the session cookie of a user who returns from the sign-in at the issuer."""
     accounts, issuer = _accounts_of(request), _issuer_of(request)
     begun = begun_sign_in(accounts, request.cookies.get(SIGN_IN_COOKIE, ""), time.time())
     try:
@@ -125,9 +126,11 @@ async def come_back(request: Request, code: str = "", state: str = "", error: st
 
 
 def _ensure_begun(begun: SignIn | None, code: str, state: str, error: str) -> SignIn:
-    """Returns the sign-in that the user completes.
+    """Returns `begun` if the user may complete this sign-in.
 
-    Raises TokenRefused if the sign-in was not begun here, or if the issuer has refused the sign-in.
+    `begun` is the sign-in in the browser's cookie, or None. The other arguments come from the
+    issuer. Raises TokenRefused if the sign-in was not begun here, or if the issuer has refused the
+    sign-in.
     """
     if error:
         raise TokenRefused(
@@ -164,7 +167,7 @@ def _set_session(request: Request, answer: Response, cookie: str) -> None:
 
 
 def _way_back(request: Request) -> str:
-    """Returns the URL to which the issuer redirects a user.
+    """Returns the URL of this server to which the issuer redirects a user.
 
     The URL must be registered with the issuer.
     """
@@ -204,7 +207,7 @@ def _sent_to(place: str) -> Response:
 
 
 def _local_place(place: str) -> str:
-    """Returns the escaped path, or `/` if the path could lead to another server."""
+    """Returns a path in escaped form, or `/` if the path could lead to another server."""
     return (
         quote(place, safe="/?&=%+,:;@!$'()*~")
         if place.startswith("/") and not place.startswith(("//", "/\\"))

@@ -29,7 +29,10 @@ class OpenStreams:
 
     @contextmanager
     def until_end(self) -> Iterator[anyio.CancelScope]:
-        """Cancels the block if the server ends first. The code after the block still runs."""
+        """Runs the block as a stream, and cancels the block when the server ends.
+
+        The code after the block still runs.
+        """
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._has_ended:
@@ -41,9 +44,9 @@ class OpenStreams:
 
 
 class EndingResponse(StreamingResponse):
-    """A streamed response that ends normally if the server ends.
+    """A streamed response that ends without an error if the server ends.
 
-    Because the response ends without an error, the client reconnects later.
+    So the client reconnects later.
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""Errors as problem documents of RFC 9457. The `hint` of a document names the next step."""
+"""Errors as problem documents of RFC 9457. The `hint` of a document says what to do next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUSES: tuple[tuple[type[KappaError], int], ...] = (
 
 
 class HttpError(KappaError):
-    """An error of a request, with an HTTP status and headers."""
+    """An error that is answered with its own HTTP status and headers."""
 
     def __init__(
         self, status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None
@@ -49,7 +49,7 @@ class HttpError(KappaError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem: the status, the document and the headers."""
+    """The answer to a failed request: the HTTP status, the problem document, and the headers."""
 
     status: int
     document: Mapping[str, Any]
@@ -93,8 +93,8 @@ async def refuse_websocket(error: KappaError, send: Send) -> None:
 async def refuse(error: KappaError, send: Send, *, last: bool, kind: str = "http.response") -> None:
     """Answers a request with the problem document of an error.
 
-    With `last`, the connection is closed, because the rest of the request will not be read. `kind`
-    is the prefix of the ASGI messages.
+    If `last` is True, the connection is closed, because the rest of the request will not be read.
+    `kind` is the prefix of the ASGI messages.
     """
     problem = problem_of(error)
     content = json.dumps(problem.document).encode()

@@ -1,4 +1,4 @@
-"""Routes for queries: the sandbox answers untrusted SQL over the live builds.
+"""Routes for queries: a sandbox answers untrusted SQL over the live builds.
 
 The headers of an answer name the builds, offsets and versions from which the answer was read. A
 request with `X-Kappa-Snapshot: new` pins a snapshot. The answer contains the snapshot's name in the
@@ -183,14 +183,14 @@ def _answer_query(
 
 
 class _Answer(StreamingResponse):
-    """A response that sends the bytes of a large answer."""
+    """A response that sends the file of a large answer."""
 
     def __init__(self, reply: Reply, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(self._pieces(reply), media_type=media_type, headers=headers)
         self._reply = reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Sends the answer, and then deletes its bytes, even if sending fails."""
+        """Sends the answer, and then deletes its file, even if sending fails."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -205,7 +205,7 @@ class _Answer(StreamingResponse):
 def _headers(reply: Reply, more: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the headers of an answer: the builds, offsets and versions that were read.
 
-    A header that would be too long is left out.
+    `more` contains further headers. A header that would be too long is left out.
     """
     head = head_of(reply.snapshot)
     builds = head["builds"]
@@ -234,9 +234,10 @@ def _compact_json(document: object) -> str:
 
 
 def _format_of(accept: str) -> tuple[Format, str]:
-    """Returns the supported format with the highest weight in `Accept` (RFC 9110, 12.5.1).
+    """Returns the supported format with the highest weight in an `Accept` header.
 
-    Raises HttpError if no format in `Accept` is supported.
+    The result contains the format and its media type. Raises HttpError if no format in `accept` is
+    supported. Source: RFC 9110, 12.5.1.
     """
     asked = []
     for place, each in enumerate(accept.split(",")):
@@ -305,7 +306,10 @@ MOST_WAITING = 256
 
 
 class _Line:
-    """The number of requests that wait for writes, and their shared read of the visible offsets."""
+    """The requests that wait until readers see a write.
+
+    `length` is the number of these requests. They share one read of the offsets that readers see.
+    """
 
     def __init__(self, look: ServedLook) -> None:
         self.length = 0
@@ -318,8 +322,8 @@ async def ensure_covered(request: Request, token: str, seconds: float | None) ->
     """Waits until readers see the offsets of a write token.
 
     The wait lasts at most `seconds`, and never longer than the server allows; then TimedOut is
-    raised. Raises UsageError if the token is malformed, if nothing is served, or if a topic of the
-    token is read by no serving pipeline. Raises HttpError if too many requests wait.
+    raised. Raises UsageError if the token is malformed, if nothing is served, or if no serving
+    pipeline reads a topic of the token. Raises HttpError if too many requests wait.
     """
     stand, line, offsets = stand_of(request), _line_of(request), parse_offsets(token)
     most = stand.sandbox.allowance.wait_seconds

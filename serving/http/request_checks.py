@@ -1,16 +1,16 @@
 """The gate: the checks that each request must pass before the application handles it.
 
 - If the server knows clients, a request passes only if it has a client's token in a header, or a
-  browser's cookie for the token (login.py). A request with a wrong token waits in a queue to be
-  refused. The route decides what the client may do (rights.py).
-- If the server knows no client, it answers only requests that call it by a name of this machine.
-  Pages of other sites that are open on this machine are refused, by the host name of the request
-  (DNS rebinding) and by their site.
+  browser's cookie for the token (login.py). A request with a wrong token waits in a queue before it
+  is refused. Each route decides what the client may do (rights.py).
+- If the server knows no client, it answers only requests whose `Host` header names this machine.
+  Requests from pages of other sites, open in a browser on this machine, are refused, by the host
+  name (DNS rebinding) and by the page's site.
 - The body of a request is limited in bytes and in time. If the announced length is too large, the
   body is not read.
 - The answer ends if the client reads too slowly.
-- Work for a client (a wait, a stream, a query) ends when the client leaves. A running thread is
-  not interrupted, but stops when it next checks the client (`Client`).
+- Work for a client (a wait, a stream, a query) ends when the client leaves. A running thread is not
+  interrupted, but stops when it next checks the client (`Client`).
 
 The gate is an ASGI application around another application
 (https://asgi.readthedocs.io/en/latest/specs/www.html). It depends on no framework but anyio, whose
@@ -79,9 +79,10 @@ class Gate:
     def __init__(
         self, inside: Application, *, accounts: Accounts, bounds: Bounds, wrong: WaitingLine
     ) -> None:
-        """Sets the known clients, the limits, and `wrong`, the queue of requests with wrong tokens.
+        """Sets the known clients, the limits, and `wrong`, the queue for wrong tokens.
 
-        If `accounts` knows no client, only requests that name this machine pass.
+        Requests with wrong tokens wait in this queue before they are refused. If `accounts` knows
+        no client, only requests whose `Host` header names this machine pass.
         """
         self._inside = inside
         self._accounts = accounts
@@ -194,7 +195,11 @@ class Gate:
         return identity
 
     async def _known_by(self, headers: dict[str, str]) -> Identity | None:
-        """Returns the client of an allowed request, or None if the client is no longer known."""
+        """Returns the client whose token or cookie the headers of a request contain.
+
+        Returns None if the client is not known, or no longer known. If the server requires no
+        token, returns the identity of a client on this machine.
+        """
         try:
             if not self._accounts.is_guarded:
                 return THIS_MACHINE
@@ -280,7 +285,7 @@ class Gate:
 
 
 class _StillKnown:
-    """A regular check that the client of a long answer may still receive the answer.
+    """Checks regularly that a client may still receive a long answer.
 
     During a stream, a token may be removed, expire or get other roles. The connection is then cut,
     and the client is checked again when it reconnects.
@@ -310,7 +315,11 @@ class _StillKnown:
 
 
 def _name_of(identity: Identity | None) -> str | None:
-    """Returns the name of a client for the journal, or None for the user of this process."""
+    """Returns the name of a client for the journal.
+
+    Returns None for a client on this machine, or if nobody had to identify himself: such a client
+    acts as the user who runs this process.
+    """
     return None if identity is None or identity is THIS_MACHINE else identity.name
 
 

@@ -1,4 +1,4 @@
-"""The act that each route needs, and the only check of a request's right to that act.
+"""The act that each route needs, and the only check whether a client may do that act.
 
 `needs` names the act of a route, and is written below the route's own decorator. `open_to_all`
 marks a route that anybody may use. A route with neither mark is refused, because nobody has decided
@@ -32,9 +32,10 @@ _MARK = "kappa_needs"
 
 @dataclass(frozen=True, slots=True)
 class RouteNeed:
-    """The act that a route needs, for each object of a request.
+    """The act that a client must be allowed to do, so that it may use a route.
 
-    `act` is None if the route is open. `objects` lists the objects of a request.
+    `act` is None if anybody may use the route. `objects` is a function that returns the objects,
+    such as tables, that a request names.
     """
 
     act: Act | None
@@ -44,8 +45,9 @@ class RouteNeed:
 def needs(act: Act, objects: Objects = lambda _: ()) -> Callable[[_Route], _Route]:
     """Returns a decorator that marks a route with the act that each request needs.
 
-    `objects` returns the objects that a request names. The client needs the right to the act on
-    each of these objects. If there are none, the right to the act on any object is enough.
+    `objects` is a function that returns the objects, such as tables, that a request names. The
+    client must be allowed to do the act on each of these objects. If the request names no object,
+    the client must be allowed to do the act on at least one object.
     """
 
     def marked(route: _Route) -> _Route:
@@ -56,19 +58,19 @@ def needs(act: Act, objects: Objects = lambda _: ()) -> Callable[[_Route], _Rout
 
 
 def open_to_all(route: _Route) -> _Route:
-    """Marks a route that anybody may use."""
+    """Marks a route as open: anybody may use the route."""
     setattr(route, _MARK, RouteNeed(None, lambda _: ()))
     return route
 
 
 def need_of(route: object) -> RouteNeed | None:
-    """Returns the need of a route, or None if the route is not marked."""
+    """Returns the act and the objects that a route is marked with, or None if it has no mark."""
     found: RouteNeed | None = getattr(route, _MARK, None)
     return found
 
 
 def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the table that the path of a request names, as an object of `may`."""
+    """Returns the table that the path of a request names, in the form that `may` accepts."""
     asked = connection.path_params
     if "table" in asked:
         return (asked["table"],)
@@ -76,9 +78,10 @@ def tables_in_path(connection: HTTPConnection) -> Iterable[str]:
 
 
 def rejects_asked(connection: HTTPConnection) -> Iterable[str]:
-    """Returns the rejects that a request reads, as an object of `may`.
+    """Returns the name of the rejects that a request reads, in the form that `may` accepts.
 
-    These are the rejects of the pipeline in the query, or the rejects of all pipelines.
+    If the request's query names a pipeline, these are the rejects of this pipeline. Otherwise, they
+    are the rejects of all pipelines.
     """
     pipeline = connection.query_params.get("pipeline", "")
     return (table_object(pipeline, REJECTS) if pipeline else REJECTS,)
@@ -103,7 +106,10 @@ async def ensure_route_allowed(connection: HTTPConnection) -> None:
 
 
 def asker(connection: HTTPConnection | Request | WebSocket) -> Identity:
-    """Returns the client of a request that the gate has accepted."""
+    """Returns the identity of the client that sent a request.
+
+    The server has already checked the request.
+    """
     found = identity_in(connection.scope)
     assert found is not None, "a route that needs an act has let the request in"
     return found

@@ -1,4 +1,4 @@
-"""Snapshots that are pinned under a name for many requests, for as long as they are used."""
+"""Snapshots that are pinned under a name, so that many requests read the same snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Held:
 
 
 class Snapshots:
-    """The snapshots that a server keeps pinned, by name. Usable from any thread."""
+    """The snapshots that a server keeps pinned, by name. Any thread may use the object."""
 
     def __init__(
         self,
@@ -44,9 +44,11 @@ class Snapshots:
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Sets `idle_seconds`, the time for which a snapshot stays pinned after its last use.
+        """Sets the times for which snapshots stay pinned.
 
-        After that time, the next call of `held` or `close` releases the snapshot.
+        After its last use, a snapshot stays pinned for `idle_seconds`. Then the next call of `held`
+        or `close` releases the snapshot. `lease_seconds` is the duration of a snapshot's lease,
+        which is renewed while the snapshot is pinned.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -58,10 +60,10 @@ class Snapshots:
 
     @contextmanager
     def held(self, name: str, client: str) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields the name of a pinned snapshot, and the snapshot.
+        """Yields the name of a pinned snapshot, and the snapshot itself.
 
-        If `name` is `NEW`, a new snapshot is pinned for the client. Raises HttpError if the named
-        snapshot is no longer pinned, or if too many snapshots are pinned already.
+        If `name` is the constant `NEW`, a new snapshot is pinned for the client. Raises HttpError
+        if the named snapshot is no longer pinned, or if too many snapshots are pinned already.
         """
         found, held = self._borrowed(name, client)
         try:

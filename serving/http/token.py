@@ -1,10 +1,10 @@
 """The browser's cookie that replaces a token, and the queue of requests with wrong tokens.
 
 The cookie for the server's own token is signed with that token. Any other cookie names a client,
-and is signed with a key of the server. It cannot be signed with the client's token, because the
-server stores only the hash of that token, and a stored hash cannot serve as a secret key. A cookie
-becomes invalid together with the token that it replaces. The roles of its client are read at each
-request, so a change of the roles applies to the cookie at once.
+and is signed with a key of the server. This cookie cannot be signed with the client's token,
+because the server stores only the hash of that token, and a stored hash cannot serve as a secret
+key. A cookie becomes invalid together with the token that it replaces. The roles of the cookie's
+client are read at each request, so a change of the roles applies to the cookie at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def is_cookie_of(token: str, cookie: str, now: float) -> bool:
 
 
 class _Session(Struct, frozen=True, omit_defaults=True):
-    """The client that a cookie names: a token by its name, or a person with groups."""
+    """The client that a cookie names.
+
+    The client is either a token, given by its name, or a person with groups.
+    """
 
     token: str = ""
     person: str = ""
@@ -64,7 +67,10 @@ class _Session(Struct, frozen=True, omit_defaults=True):
 
 
 def session_of_token(accounts: Accounts, token: str, issued: float) -> str | None:
-    """Returns the cookie that replaces a token in a browser, or None if the token is wrong."""
+    """Returns the cookie that replaces a token in a browser, or None if the token is wrong.
+
+    `issued` is the time at which the cookie is issued, in seconds since 1970.
+    """
     if accounts.known(token) is OWNER:
         return cookie_of(token, issued)
     found = find_token(accounts.named_tokens(), token)
@@ -74,7 +80,10 @@ def session_of_token(accounts: Accounts, token: str, issued: float) -> str | Non
 
 
 def session_of_person(accounts: Accounts, name: str, groups: Sequence[str], issued: float) -> str:
-    """Returns the cookie of a person whose name and groups the issuer has confirmed."""
+    """Returns the cookie of a person whose name and groups the issuer has confirmed.
+
+    `issued` is the time at which the cookie is issued, in seconds since 1970.
+    """
     session = _Session(person=name, groups=tuple(groups))
     return _signed_session(accounts, session, issued, _issuer_of(accounts))
 
@@ -121,7 +130,11 @@ def _issuer_of(accounts: Accounts) -> str:
 
 
 class SignIn(Struct, frozen=True):
-    """A sign-in that was begun at the issuer, with the values that are checked at its end."""
+    """A sign-in that a user has begun at the issuer.
+
+    `state`, `nonce` and `verifier` are checked when the user returns. `next` is the path of the
+    page that the browser then loads.
+    """
 
     state: str
     nonce: str
@@ -163,7 +176,7 @@ class WaitingLine:
 
     The queue slows down a program that repeats an old token. A request with the right token never
     waits. The queue does not protect a token from guessing, because an attacker need not wait for
-    the refusal. The length of the token protects the token (serving/access/tokens.py).
+    the refusal. A token is protected by its length (serving/access/tokens.py).
     """
 
     def __init__(self, seconds: float) -> None:
@@ -173,7 +186,7 @@ class WaitingLine:
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Waits for the turn of the caller's request, and then delays its refusal.
+        """Waits until all earlier requests have been refused, and then delays this refusal.
 
         Raises HttpError if too many requests wait.
         """

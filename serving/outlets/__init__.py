@@ -1,4 +1,4 @@
-"""The outlets of served tables (sinks and alerts), exports, and the change sets that they send.
+"""The outlets of served tables (sinks and alerts), the change sets they send, and exports.
 
 An outlet sends only the rows that are served, so a candidate sends nothing. Read in this order:
 

@@ -1,11 +1,11 @@
-"""The courier: a process without a JVM that runs all served sinks and alerts.
+"""The courier: a process without a JVM that runs sinks and alerts of serving builds.
 
 python -m kappa.serving.outlets.courier --project DIR --root ROOT --bootstrap HOST:PORT
 
-The courier finds sinks and alerts in the journal and in birth certificates, and runs no user code.
-Each outlet has its own thread, so an outlet that waits does not delay other outlets. After a kill,
-the next courier continues from the stored positions and documents. The exit code is 130 if the
-courier was asked to stop (SIGTERM).
+The courier finds sinks and alerts in the journal and in the records of builds, and runs no user
+code. Each outlet has its own thread, so an outlet that waits does not delay other outlets. After a
+kill, the next courier continues from the stored positions and documents. The exit code is 130 if
+the courier was asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ _PATIENCE_SECONDS = 30.0
 
 
 class Courier:
-    """The threads of all served outlets."""
+    """Runs the outlets of the serving builds, each in its own thread."""
 
     def __init__(self, store: Store, makers: Sequence[MakeOutlet]) -> None:
-        """Stores the functions that create outlets.
+        """Stores `makers`, the functions that create outlets, one for each kind of outlet.
 
-        The argument of such a function is a part, that is, the name of an outlet, such as `sink
-        carrier-delays`. The first function that does not return None creates the outlet.
+        The argument of such a function is the full name of an outlet, such as `sink
+        carrier-delays`. A function returns None for an outlet of another kind.
         """
         self._store = store
         self._makers = makers
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Runs outlets until `stop` is set, and then waits up to 30 s for each outlet's thread."""
+        """Runs outlets until `stop` is set, and then waits up to 30 s for each outlet's thread.
+
+        While it runs, the courier starts the outlets of builds that begin to serve.
+        """
         told = ""
         while not stop.is_set():
             try:
@@ -66,7 +69,7 @@ class Courier:
             thread.join(_PATIENCE_SECONDS)
 
     def start_outlets(self, stop: threading.Event) -> None:
-        """Starts the served outlets that are not running."""
+        """Starts each outlet of the serving builds that does not run yet."""
         for part in served_outlets(self._store):
             thread = self._threads.get(part)
             if thread is None or not thread.is_alive():
@@ -88,7 +91,7 @@ class Courier:
 
 
 def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> Sequence[MakeOutlet]:
-    """Returns the functions that create outlets, one for each kind: sinks and alerts."""
+    """Returns two functions that create outlets: one for sinks, and one for alerts."""
     root = own_root(store)
     means = SinkContext(
         store,
@@ -111,7 +114,10 @@ def outlet_makers(settings: Settings, store: Store, bootstrap_servers: str) -> S
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program that `arguments` name, and returns the exit code of the guard."""
+    """Runs the courier with the given options, and returns the exit code.
+
+    The exit code is 130 if the courier was asked to stop.
+    """
     stop = set_by_sigterm()
 
     def run_courier(given: argparse.Namespace) -> ExitCode:

@@ -37,7 +37,7 @@ MakeOutlet = Callable[[str], Outlet | None]
 
 @dataclass
 class _ServingWatch:
-    """The builds that serve, as they were when this process last read the journal."""
+    """The builds that served when this process last read the journal."""
 
     news: MarkerWatch
     serving: tuple[str, ...] = ()
@@ -49,10 +49,7 @@ _WATCHES: WeakKeyDictionary[Store, _ServingWatch] = WeakKeyDictionary()
 
 
 def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
-    """Returns the sinks and alerts of a build, by part.
-
-    A part is the name of an outlet among the parts of a version, such as `sink carrier-delays`.
-    """
+    """Returns the sinks and alerts of a build, by full name, such as `sink carrier-delays`."""
     return {
         **{f"sink {sink.topic}": sink for sink in birth.sinks},
         **{f"alert {alert.name}": alert for alert in birth.alerts},
@@ -60,9 +57,9 @@ def outlets_of(birth: Birth) -> Mapping[str, OutletBirth]:
 
 
 def served_outlets(store: Store) -> Mapping[str, Birth]:
-    """Returns the birth certificate of the build that feeds each served outlet.
+    """Returns the outlets of the serving builds, each with its build's birth certificate.
 
-    The keys are those of `outlets_of`, such as `sink carrier-delays`.
+    The keys are the full names of the outlets, such as `sink carrier-delays`.
     """
     if store not in _WATCHES:
         _WATCHES[store] = _ServingWatch(Journal.news(store))

@@ -1,7 +1,7 @@
 """Sends the queries of sessions to the sandbox, and pins the snapshots of transactions.
 
-This is the only module of the package that runs queries. The queries of all sessions share the
-places of the sandbox. These places are given to users in turn.
+This is the only module of the package that runs queries. The sandbox runs only a limited number of
+queries at the same time, for all sessions together. Users get these places in turn.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class TransactionPin:
 
 
 def snapshot_text(snapshot: Snapshot, reader: Identity) -> str:
-    """Describes a snapshot as JSON, limited to the tables that a reader may read.
+    """Describes a snapshot as JSON, limited to the tables that `reader` may read.
 
-    The JSON contains the generation, and the builds, offsets and versions.
+    The JSON contains the generation, and the build, offsets and versions of each pipeline.
     """
     head = head_of(readable_snapshot(snapshot, reader.tables))
     return json.dumps(json_value(head), ensure_ascii=False)
 
 
 def ended_snapshot_error(snapshot: Snapshot, reader: Identity) -> PostgresError:
-    """Creates the error for a transaction whose snapshot has ended.
+    """Creates the error for a transaction whose snapshot is no longer pinned.
 
-    The message names only what the reader may know.
+    The message names only the pipelines that `reader` may read.
     """
     snapshot = readable_snapshot(snapshot, reader.tables)
     serving = ", ".join(
@@ -105,12 +105,13 @@ class SessionAnswers:
     async def ask(
         self, question: Question, *, pin: TransactionPin | None, moment: Past | None, client: Client
     ) -> Reply:
-        """Answers a question from a transaction's pinned snapshot, or from a separate snapshot.
+        """Answers a query from a transaction's pinned snapshot, or from a separate snapshot.
 
-        `pin` is the snapshot of the transaction, or None. If `pin` is None, a snapshot of `moment`
-        is pinned for this question only; if `moment` is None, the snapshot that is served now.
-        Raises KappaError as `Sandbox.ask_query` does, ClientLeft if the client leaves, and
-        PostgresError if the pin has ended.
+        `question` is the query, and `pin` is the pinned snapshot of the transaction. If `pin` is
+        None, this method pins a snapshot of `moment` for this query only; if `moment` is also None,
+        it pins the snapshot that is served now. Raises KappaError as `Sandbox.ask_query` does,
+        ClientLeft if the client leaves, and PostgresError if the transaction's snapshot is no
+        longer pinned.
         """
         async with self._sandbox.places.take_place(question.reader.name):
             client.ensure_here()
@@ -119,10 +120,10 @@ class SessionAnswers:
             )
 
     def rows_of(self, reply: Reply) -> AnswerRows:
-        """Returns the rows of a reply.
+        """Returns the rows of an answer from the sandbox.
 
-        The file of the rows occupies space on this host until the rows are closed. Raises
-        PostgresError if the unread answers of all sessions already occupy too much space.
+        The answer's file occupies space on this host until the caller closes the returned rows.
+        Raises PostgresError if the unread answers of all sessions already occupy too much space.
         """
         if self._unread_bytes + reply.size > MOST_UNREAD_BYTES:
             reply.body.close()
@@ -145,10 +146,10 @@ class SessionAnswers:
         )
 
     async def pin(self, client: str, moment: Past | None) -> TransactionPin:
-        """Pins the snapshot of a moment for a client's transaction.
+        """Pins a snapshot for a client's transaction, as of a moment of the past or of now.
 
-        Raises PostgresError if this client or all clients have too many pinned snapshots, and the
-        errors of `pin_at`.
+        `moment` is None for now. Raises PostgresError if this client or all clients together have
+        too many pinned snapshots, and the errors of `pin_at`.
         """
         if (reason := self._places.take(client)) is not None:
             raise PostgresError(
@@ -161,12 +162,12 @@ class SessionAnswers:
             raise
 
     def release(self, pin: TransactionPin) -> None:
-        """Releases a pin in the background."""
+        """Releases a transaction's pinned snapshot, in the background."""
         self._places.give_back(pin.client)
         self._pinning.submit(_close_pin, pin)
 
     def close(self) -> None:
-        """Stops the threads, and waits until all pins passed to `release` are released."""
+        """Stops the threads, and waits until all snapshots passed to `release` are released."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pinning.shutdown(wait=True)
 
@@ -206,9 +207,10 @@ def _close_pin(pin: TransactionPin) -> None:
 
 
 class AnswerRows:
-    """The rows of an answer, encoded as messages that can be read in several parts.
+    """The rows of an answer, encoded as messages of the Postgres protocol.
 
-    `columns` describes the columns of the rows, and `given` is the number of rows read so far.
+    The messages can be read in several parts. `columns` describes the columns of the rows, and
+    `given` is the number of rows read so far.
     """
 
     def __init__(
@@ -220,9 +222,10 @@ class AnswerRows:
         truncated: bool = False,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wraps the file `body`, which contains the messages.
+        """Wraps the file `body`, which contains the messages of `rows` rows.
 
-        `on_close` is called once, when the rows are closed.
+        `truncated` is True if the answer lacks rows because of its limits. `on_close` is called
+        once, when the rows are closed.
         """
         self.body = body
         self._on_close = on_close
@@ -232,11 +235,12 @@ class AnswerRows:
         self._truncated = truncated
 
     def take(self, count: int | None) -> Iterator[bytes]:
-        """Yields the messages of the next `count` rows.
+        """Yields the messages of the next `count` rows, or of all remaining rows.
 
-        If `count` is None, yields the messages of all remaining rows. Raises PostgresError after
-        the last row if more rows were requested and the answer was cut at its limit of rows or
-        bytes.
+        If `count` is None, all remaining rows are yielded.
+
+        If the answer lacks rows because of its limit of rows or bytes, and the caller requests more
+        rows than are left, raises PostgresError after the last row.
         """
         left = self._rows - self.given
         if count is None or count >= left:
@@ -252,7 +256,7 @@ class AnswerRows:
             yield head + self.body.read(int.from_bytes(head[1:], "big") - 4)
 
     def close(self) -> None:
-        """Deletes the file of the answer. A second call does nothing."""
+        """Deletes the file that contains the rows. A second call does nothing."""
         if not self.body.closed:
             self.body.close()
             self._on_close()

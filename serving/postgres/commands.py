@@ -48,7 +48,10 @@ _SEARCH_PATH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SelectQuery:
-    """A query for the sandbox. `oids` are the types of its parameters, if they are known."""
+    """A query that is sent to the sandbox.
+
+    `oids` contains the Postgres types of the query's parameters, if they are known.
+    """
 
     sql: str
     oids: tuple[int, ...] = ()
@@ -70,7 +73,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """The command that sets a setting. A value of None sets the default.
+    """The command that sets a setting, or resets it to its default if `value` is None.
 
     If `local` is True, the value applies only until the end of the transaction.
     """
@@ -104,7 +107,8 @@ class Declare:
 class Fetch:
     """The command that reads rows from a cursor.
 
-    `count` is None for all remaining rows. If `moves` is True, the rows are skipped and not sent.
+    `count` is the number of rows, or None for all remaining rows. If `moves` is True, the cursor
+    skips the rows and sends nothing.
     """
 
     name: str
@@ -129,14 +133,14 @@ class CopyOut:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """The command that forgets a prepared statement, or all of them if `name` is None."""
+    """The command that deletes a prepared statement, or all of them if `name` is None."""
 
     name: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The command that resets the state of a session, or a part of it."""
+    """The command that resets the session's state, or the part of it that `what` names."""
 
     what: str
 
@@ -145,8 +149,8 @@ class Discard:
 class Nothing:
     """A command that has no effect here, such as SAVEPOINT, because no row ever changes.
 
-    `tag` is empty if the text has no statement. `goes_back` is True if the command makes a failed
-    transaction usable again.
+    `tag` is the name of the command in the answer, or "" if the text contains no statement.
+    `goes_back` is True if the command makes a failed transaction usable again.
     """
 
     tag: str
@@ -160,7 +164,7 @@ Command = (
 
 
 def command_of(sql: str) -> Command:
-    """Parses one statement.
+    """Parses the text of one statement, and returns its command.
 
     Raises PostgresError if the statement is not understood or not supported.
     """
@@ -218,9 +222,10 @@ def command_of(sql: str) -> Command:
 
 
 def _known_form(sql: str) -> tuple[str, tuple[int, ...]]:
-    """Returns the replacement of a known query, and the types of its parameters.
+    """Returns the query to run instead of a given query, and the types of its parameters.
 
-    Any other query is returned unchanged, without types.
+    Some client programs send fixed queries that DuckDB cannot run. Such a query is replaced. Any
+    other query is returned unchanged, without types.
     """
     if "typeinfo_tree" in sql and "attrtypoids" in sql:
         return _ASYNCPG_TYPES, (_OID_ARRAY,)
@@ -356,7 +361,7 @@ def _copy_options(words: Sequence[SqlWord]) -> Copy:
 
 
 def _slice(sql: str, words: Sequence[SqlWord]) -> str:
-    """Returns the part of a text from the first of `words` to the last, unchanged."""
+    """Returns the part of an SQL text that begins and ends with the given words."""
     return sql[words[0].start : words[-1].start + len(words[-1].text)] if words else ""
 
 
@@ -371,7 +376,7 @@ def _value(words: Sequence[SqlWord]) -> str | None:
 
 
 def _plain(word: SqlWord) -> str:
-    """Returns the value of a quoted text, or the text of a name."""
+    """Returns the value of a quoted text, or the name that a word contains."""
     if word.kind == "text":
         if word.text[:1] in "eE":
             escapes = {"\\t": "\t", "\\n": "\n", "\\\\": "\\"}

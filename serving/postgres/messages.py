@@ -41,7 +41,10 @@ _OF_TEXT = (
 
 
 class PostgresError(KappaError):
-    """An error with a code (SQLSTATE) that clients know. A `fatal` error ends the connection."""
+    """An error with an SQLSTATE code, as Postgres clients know it.
+
+    If `fatal` is True, the error ends the connection.
+    """
 
     def __init__(self, code: str, message: str, *, hint: str = "", fatal: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -54,7 +57,7 @@ class Gone(Exception):
 
 
 def as_postgres_error(error: KappaError | ClientLeft) -> PostgresError:
-    """Converts any error of a query to an error with a code."""
+    """Converts an error of a query to an error with an SQLSTATE code."""
     if isinstance(error, PostgresError):
         return error
     if isinstance(error, ClientLeft):
@@ -79,7 +82,7 @@ def _code_of(error: KappaError) -> str:
 
 
 def message(kind: bytes, content: bytes = b"") -> bytes:
-    """Formats a message: a letter, the length, and the content."""
+    """Formats a message of the protocol: the letter `kind`, the length, and the content."""
     return kind + (len(content) + 4).to_bytes(4, "big") + content
 
 
@@ -126,16 +129,16 @@ def row_description(columns: Sequence[Mapping[str, Any]], formats: Sequence[int]
 
 
 def data_row(values: Iterable[str]) -> bytes:
-    """Formats a row of texts as a message."""
+    """Formats one row as a message. `values` are the row's values as text."""
     contents = [value.encode(errors="replace") for value in values]
     sized = (len(each).to_bytes(4, "big") + each for each in contents)
     return message(b"D", struct.pack("!h", len(contents)) + b"".join(sized))
 
 
 class Fields:
-    """A reader for the content of a client's message, from the beginning to the end.
+    """Reads the fields in the content of a client's message, one after the other.
 
-    Its methods raise PostgresError if the content ends too soon.
+    The methods raise PostgresError if the content ends too soon.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -143,7 +146,7 @@ class Fields:
         self._place = 0
 
     def text(self) -> str:
-        """Returns the next text, which ends with a zero byte."""
+        """Returns the next text of the message, which ends with a zero byte."""
         end = self._content.find(b"\0", self._place)
         if end < 0:
             raise self._too_short()
@@ -156,12 +159,15 @@ class Fields:
             ) from None
 
     def numbers(self, form: str) -> tuple[int, ...]:
-        """Returns the next numbers. `form` is their format, as in `struct`."""
+        """Returns the next numbers of the message.
+
+        `form` is the format of the numbers, as in Python's module `struct`.
+        """
         packed = self.raw(struct.calcsize(f"!{form}"))
         return struct.unpack(f"!{form}", packed)
 
     def raw(self, count: int) -> bytes:
-        """Returns the next bytes."""
+        """Returns the next `count` bytes of the message."""
         end = self._place + count
         if count < 0 or end > len(self._content):
             raise self._too_short()
@@ -169,12 +175,15 @@ class Fields:
         return found
 
     def listed(self, form: str) -> tuple[int, ...]:
-        """Returns the next list of numbers, which begins with their count."""
+        """Returns the next list of numbers of the message. The list begins with its length.
+
+        `form` is the format of one number, as in Python's module `struct`.
+        """
         (count,) = self.numbers("h")
         return self.numbers(f"{max(count, 0)}{form}")
 
     def is_at_end(self) -> bool:
-        """Returns True if the whole content has been read."""
+        """Returns True if all fields of the message have been read."""
         return self._place >= len(self._content)
 
     def _too_short(self) -> PostgresError:
@@ -184,7 +193,10 @@ class Fields:
 
 
 class ClientBytes(asyncio.StreamReader):
-    """A stream of the bytes from a client. `on_left` is called when the client has left."""
+    """The bytes that arrive from a client.
+
+    `on_left` is called when the client has closed the connection.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -208,8 +220,8 @@ class ClientBytes(asyncio.StreamReader):
         """Returns the letter and the content of the next message.
 
         This method waits for the beginning of the message without a limit, and then for the rest
-        for at most `seconds`. Raises Gone if the client has left. Raises PostgresError if the
-        message has more than `most` bytes; its content is then not read.
+        for at most `seconds`. Raises Gone if the client has left. If the message has more than
+        `most` bytes, raises PostgresError and does not read the content.
         """
         try:
             kind = await self.readexactly(1)

@@ -1,8 +1,8 @@
 """Converts the values of a client's parameters to SQL. Pure.
 
 A client sends each value in text or binary form, with the number of the value's type, or with 0 if
-the type is not known. A value without a type becomes a plain text literal. DuckDB, like Postgres,
-infers the type of such a literal from its position.
+the client does not know the type. A value without a type becomes a plain text literal. DuckDB, like
+Postgres, infers the type of such a literal from its position.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parameter_sql(content: bytes | None, oid: int, *, binary: bool) -> str:
-    """Returns a value as an SQL expression for DuckDB.
+    """Converts a parameter's value to an SQL expression for DuckDB.
 
-    `oid` is the number of the value's type. Raises PostgresError if the value does not fit its
-    type, or if the binary form of the type is not known.
+    `content` is the value in text or binary form, or None for null. `oid` is the number of the
+    value's type. Raises PostgresError if the value does not fit its type, or if Kappa does not know
+    the binary form of the type.
     """
     if content is None:
         return "null" if oid in _TEXTS else f"cast(null as {_duckdb_name(oid)})"
@@ -105,10 +106,10 @@ def _duckdb_name(oid: int) -> str:
 
 
 def _number_sql(written: str) -> str:
-    """Returns the SQL expression of a number, with as many decimal places as its text has.
+    """Returns the SQL expression of a number that is written as text.
 
-    The expression is a decimal. A number with an exponent, or with more than 38 digits, becomes a
-    double.
+    The expression is a decimal, with as many decimal places as the text has. A number with an
+    exponent, or with more than 38 digits, becomes a double.
     """
     whole, _, fraction = written.strip().lstrip("+-").partition(".")
     if not (whole + fraction).isdecimal() or not (whole + fraction).isascii():
@@ -133,7 +134,8 @@ def _hex_of(written: str) -> bytes:
 def _unpacked(content: bytes, oid: int) -> str:
     """Converts a value from binary form to text.
 
-    Raises ValueError if the binary form of the type is not known.
+    `oid` is the number of the value's type. Raises ValueError if Kappa does not know the binary
+    form of the type.
     """
     unpack = _UNPACKED.get(oid)
     if unpack is not None:
@@ -222,9 +224,9 @@ def _unpacked_array(content: bytes) -> list[bytes | None]:
 
 
 def texts_of_array(written: str) -> Sequence[str | None]:
-    """Parses the values in the text of an array, such as `{1,NULL,"a b"}`.
+    """Parses the text of an array, such as `{1,NULL,"a b"}`, and returns the values as texts.
 
-    Raises PostgresError if the text is not an array of one dimension.
+    A null is returned as None. Raises PostgresError if the text is not an array of one dimension.
     """
     if not (written.startswith("{") and written.endswith("}")):
         raise PostgresError("22P02", "an array is written as {1,2}")

@@ -2,7 +2,7 @@
 
 With SCRAM, a client proves that it knows a password, and does not send the password. Source: RFC
 5802 and RFC 7677. Postgres clients send no user name within SCRAM, and this server does not offer
-channel binding. The messages are described in PostgreSQL, "SASL Authentication".
+channel binding. PostgreSQL's documentation describes the messages in "SASL Authentication".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROUNDS = 4096
 
 
 class WrongPassword(Exception):
-    """The error for a wrong password, or for messages that are not SCRAM."""
+    """The error for a wrong password, or for messages that do not follow SCRAM."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,10 @@ _READ_AHEAD = 1 << 16
 class PostgresBounds:
     """The limits of connections.
 
-    `connections` is the largest number of connections of logged-in clients, and `strangers` that of
-    clients that have not logged in. `login_seconds` is the time in which a client must log in. A
-    wrong password delays the answer by `wrong_seconds`.
+    `connections` is the largest number of connections whose clients have logged in, and `strangers`
+    is the largest number of connections whose clients have not logged in. `login_seconds` is the
+    time in which a client must log in. If a password is wrong, the answer is delayed by
+    `wrong_seconds`.
     """
 
     connections: int = 256
@@ -91,7 +92,10 @@ class Passwords:
         )
 
     def check_token(self, user: str) -> Verifier | None:
-        """Returns the verifier for a user's token, or None if the server requires no token."""
+        """Returns the values by which a user's password is checked.
+
+        The password is a token. Returns None if the server requires no token.
+        """
         if not self._accounts.is_guarded:
             return None
         named = self._accounts.named(user)
@@ -100,10 +104,10 @@ class Passwords:
         return shared if named is None else read_verifier(named.scram)
 
     def identity(self, user: str, verifier: Verifier | None) -> Identity:
-        """Returns the identity of a user whose token was checked with `verifier`.
+        """Returns the identity of a user whose password was checked with `verifier`.
 
-        Raises PostgresError if the user's token has changed since the check, or if the token does
-        not allow reading.
+        The password is a token. Raises PostgresError if the user's token has changed since the
+        check, or if the token does not allow reading.
         """
         if self.check_token(user) != verifier:
             raise PostgresError(
@@ -121,7 +125,11 @@ class Passwords:
 
 @dataclass(frozen=True, slots=True)
 class _Login:
-    """A client that has logged in: user name, startup parameters, and its token's verifier."""
+    """A client that has logged in.
+
+    `given` contains the client's startup parameters, and `verifier` contains the values by which
+    the password was checked, or None if no password was required.
+    """
 
     user: str
     given: dict[str, str]
@@ -232,9 +240,9 @@ class PostgresServer:
                 writer.close()
 
     async def _begin(self, reader: ClientBytes, connection: _Connection) -> _Login | None:
-        """Handles the startup messages, and returns the client when it has logged in.
+        """Handles a client's startup messages until the client has logged in.
 
-        Returns None if the connection was only for a cancel request.
+        Returns the client. Returns None if the connection was only for a cancel request.
         """
         writer, is_encrypted = connection.writer, False
         while True:
@@ -315,7 +323,8 @@ class PostgresServer:
     ) -> None:
         """Checks the client's password by SCRAM.
 
-        Raises PostgresError if the password is wrong, after a wait in the queue of wrong passwords.
+        If the password is wrong, waits in the queue of wrong passwords and then raises
+        PostgresError.
         """
         exchange = ScramExchange(verifier)
         try:
@@ -382,7 +391,10 @@ class PostgresServer:
                 raise
 
     def _take_process(self) -> int:
-        """Returns an unused number for a session. Raises PostgresError if all places are taken."""
+        """Returns an unused session number, which the client sees as a process id.
+
+        Raises PostgresError if too many clients are connected.
+        """
         if len(self._connections) >= self._bounds.connections:
             raise PostgresError(
                 TOO_MANY,
@@ -396,7 +408,10 @@ class PostgresServer:
                 return self._last_process
 
     def _cancel(self, content: bytes) -> None:
-        """Ends the query of the session that a cancel request names, if the secret is right."""
+        """Ends the query of the session that a cancel request names.
+
+        Does nothing if the secret in `content`, the content of the request, is wrong.
+        """
         if len(content) != 8:
             return
         (process,) = struct.unpack("!i", content[:4])
@@ -413,9 +428,10 @@ _NO_SETTINGS = frozenset({"user", "database", "options", "replication"})
 
 
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Loads the certificate and the key of the server, or returns None if neither is given.
+    """Creates the TLS context of the server, or returns None if no certificate is given.
 
-    Raises SettingsError if only one of the two files is given, or if the files cannot be read.
+    Raises SettingsError if only one of the two files, certificate and key, is given, or if the
+    files cannot be read.
     """
     if certificate is None and key is None:
         return None

@@ -1,9 +1,9 @@
 """The session of a client: statements, portals, and transactions with their snapshot.
 
 A transaction pins a snapshot at its first query, and reads only that snapshot until the transaction
-ends, even if a promote happens meanwhile. A statement outside a transaction reads its own snapshot;
-several statements in one message share a snapshot. Nothing is ever written, so a rollback only
-releases the snapshot. Source: PostgreSQL 16, "Message Flow".
+ends, even if a promote happens meanwhile. Each statement outside a transaction reads its own
+snapshot, but several statements in one message read the same snapshot. Nothing is ever written, so
+a rollback only releases the snapshot. Source: PostgreSQL 16, "Message Flow".
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ _MOST_PARAMETERS = (1 << 15) - 1
 class SessionBounds:
     """The limits of a session.
 
-    `message_bytes` limits a message. `kept_bytes` limits the texts of all prepared statements
-    together, and also the parameter values of all portals together. `statements` and `portals` are
-    the largest numbers of prepared statements and of open portals. `message_seconds` is the time
-    for the rest of a message to arrive, `send_seconds` the time for a client to read sent data, and
-    `idle_seconds` the time for which the snapshot of an idle transaction stays pinned.
+    `message_bytes` is the largest size of a message. `kept_bytes` limits the total size of all
+    prepared statements, and also the total size of all portals' parameter values. `statements` and
+    `portals` are the largest numbers of prepared statements and of open portals. `message_seconds`
+    is the time in which the rest of a message must arrive, `send_seconds` is the time in which a
+    client must read sent data, and `idle_seconds` is the time for which the snapshot of an idle
+    transaction stays pinned.
     """
 
     message_bytes: int = 1 << 20
@@ -105,11 +106,11 @@ class _Statement:
 
 @dataclass(slots=True)
 class _Portal:
-    """A statement with its parameter values, and the rows of its result that were not sent yet.
+    """A statement with its parameter values, and the rows of its result not yet sent.
 
     `formats` are the client's format codes for the columns. `described` are the columns that the
     server has described to the client, or None. A cursor that was declared in SQL is also a portal.
-    If `holds` is True, the cursor can be used after the end of its transaction.
+    If `holds` is True, the cursor can also be used after the end of its transaction.
     """
 
     command: Command
@@ -131,9 +132,10 @@ class _Portal:
 
 @dataclass(slots=True)
 class _Transaction:
-    """The state of a transaction.
+    """The state of a session's transaction.
 
-    `status` is `I` outside a transaction, `T` inside, and `E` if the transaction has failed.
+    `status` is `I` outside a transaction, `T` inside a transaction, and `E` if the transaction has
+    failed.
     """
 
     status: str = "I"
@@ -269,9 +271,9 @@ class Session:
             portal.close()
 
     async def _extended(self, kind: bytes, content: bytes) -> None:
-        """Answers a message of the extended protocol.
+        """Answers a message of Postgres's extended query protocol.
 
-        After an error, all messages up to the next Sync are ignored.
+        After an error, all messages up to the next Sync message are ignored.
         """
         fields = Fields(content)
         try:
@@ -447,10 +449,7 @@ class Session:
         self._portals[name] = portal
 
     async def _describe_statement(self, statement: _Statement) -> None:
-        """Finds the types of a statement's parameters and columns.
-
-        The types are stored in `statement`.
-        """
+        """Finds the types of parameters and columns, and stores the types in `statement`."""
         columns: Sequence[Mapping[str, Any]] = ()
         oids: tuple[int, ...] = ()
         match statement.command:
@@ -517,7 +516,7 @@ class Session:
             )
 
     async def _start(self, portal: _Portal) -> None:
-        """Runs the query of a portal, unless the portal already has its rows."""
+        """Runs the query of a portal, unless the portal already has the rows of the query."""
         if portal.rows is not None or portal.is_done:
             return
         match portal.command:
@@ -548,10 +547,11 @@ class Session:
         portal.rows = rows
 
     async def _finish(self, portal: _Portal, most: int | None) -> None:
-        """Sends at most `most` rows of a portal, and then the message that completes the statement.
+        """Sends at most `most` rows of a portal, and then the message that ends the answer.
 
-        If `most` rows were sent, the last message reports instead that the portal is suspended. If
-        the command of the portal returns no rows, the command is run now.
+        If `most` rows were sent, this message reports that the portal is suspended. Otherwise, it
+        reports that the statement is complete. If the command of the portal returns no rows, the
+        command runs now.
         """
         rows = portal.rows
         match portal.command:
@@ -584,7 +584,7 @@ class Session:
         portal.is_done = portal.is_done or portal.rows is None
 
     async def _send_rows(self, rows: AnswerRows, most: int | None) -> int:
-        """Sends the next `most` rows, or all remaining rows if None.
+        """Sends the next `most` rows, or all remaining rows if `most` is None.
 
         Returns the number of sent rows.
         """
@@ -600,7 +600,7 @@ class Session:
         """Runs a query in the sandbox, and returns the rows of the answer.
 
         The query reads the transaction's snapshot. Outside a transaction, the query reads the
-        snapshot of the session's moment.
+        snapshot that the session's settings select: of now, or of a moment of the past.
         """
         reader, is_named = self._identity(), names_snapshot(sql)
         async with self._pinned(reader, always=is_named) as pin:
@@ -633,11 +633,12 @@ class Session:
     async def _pinned(
         self, reader: Identity, *, always: bool
     ) -> AsyncIterator[TransactionPin | None]:
-        """Yields the pin of the transaction's snapshot. The first query creates the pin.
+        """Yields the pinned snapshot that the next query must read.
 
-        Outside a transaction, a snapshot is pinned only if `always` is True, and only for the
-        block; otherwise, None is yielded. Raises PostgresError if the transaction's snapshot has
-        ended.
+        Within a transaction, the first query pins the transaction's snapshot. Outside a
+        transaction, a snapshot is pinned only if `always` is True, and only for the block;
+        otherwise, None is yielded. Raises PostgresError if the transaction's snapshot is no longer
+        pinned.
         """
         work = self._transaction
         if work.lost is not None:
@@ -651,9 +652,10 @@ class Session:
                 self._give_up_pin()
 
     def _statement_timer(self, client: Client) -> asyncio.TimerHandle | None:
-        """Starts a timer that ends a query after the client's `statement_timeout` in milliseconds.
+        """Starts a timer that ends a query when the session's `statement_timeout` has passed.
 
-        Returns None if no timer is needed.
+        Returns None if the session has no `statement_timeout`, or if the server ends the query
+        earlier.
         """
         said = self._settings.value("statement_timeout").removesuffix("ms").strip()
         milliseconds = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 0
@@ -724,7 +726,11 @@ class Session:
         await self._complete("COMMIT" if committed else "ROLLBACK")
 
     async def _read_held_cursors(self) -> None:
-        """Runs the queries of all cursors that outlive the transaction, on its snapshot."""
+        """Runs the queries of the cursors that can be used after the end of the transaction.
+
+        The queries read the transaction's snapshot, so this method is called before the transaction
+        ends.
+        """
         for cursor in self._portals.values():
             if cursor.holds and not cursor.is_done:
                 await self._cursor_rows(cursor, None)
@@ -787,8 +793,8 @@ class Session:
     async def _cursor_rows(self, cursor: _Portal, formats: tuple[int, ...] | None) -> AnswerRows:
         """Returns the rows of a cursor in the given formats.
 
-        If `formats` is None, the present formats of the cursor are used. Raises PostgresError if
-        rows were already fetched in other formats.
+        If `formats` is None, the rows are returned in the formats of the cursor. Raises
+        PostgresError if rows were already fetched in other formats.
         """
         if cursor.rows is not None and formats not in {None, cursor.formats}:
             if cursor.rows.given or cursor.is_done:
@@ -831,9 +837,10 @@ class Session:
     # -- the ends of things
 
     def _end_implicit(self) -> None:
-        """Outside a transaction, closes the portals and releases the pin at the end of a message.
+        """Closes the portals and releases the snapshot at the end of a client's message.
 
-        Cursors that can be used after their transaction stay open.
+        Does nothing within a transaction. Cursors that can be used after their transaction stay
+        open.
         """
         if self._transaction.status == "I":
             self._close_portals(keeps_held=True)

@@ -1,7 +1,7 @@
 """The settings of a session: those that clients read, and those that affect answers.
 
 `kappa.at` and `kappa.generation` select a moment of the past. Most settings of Postgres have no
-effect here, and are stored only so that a client can read back the value that it has set. A setting
+effect here. They are stored only so that a client can read the value that it has set. A setting
 that would change the text form of values accepts only its default value.
 """
 
@@ -94,7 +94,7 @@ class SessionSettings:
         self._shown = ChainMap(self._local, self._values)
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """Yields the settings that are sent to a client when it connects."""
+        """Yields the name and value of each setting that a client is sent when it connects."""
         for name in _TOLD:
             yield name, self._shown[name.lower()]
 
@@ -110,15 +110,15 @@ class SessionSettings:
         return found
 
     def all(self) -> list[tuple[str, str]]:
-        """Lists all settings with their values."""
+        """Lists all settings, as pairs of name and value."""
         return sorted(self._shown.items())
 
     def put(self, name: str, value: str | None, *, local: bool = False) -> tuple[str, str] | None:
         """Sets a setting, or resets the setting to its default if `value` is None.
 
-        Returns the name and the value if the protocol requires that the client be informed, and
-        otherwise None. With `local`, the value is valid until the end of the transaction. Raises
-        PostgresError if the setting cannot have the value.
+        If `local` is True, the value is valid until the end of the transaction. Returns the name
+        and the value if the protocol requires that the client be informed of this setting, and
+        otherwise None. Raises PostgresError if the setting cannot have the value.
         """
         key = name.lower()
         value = self._defaults.get(key, "") if value is None else value
@@ -148,11 +148,14 @@ class SessionSettings:
         return (_SPELLED[key], self._shown[key]) if key in _SPELLED else None
 
     def is_kept_in_utc(self, name: str, value: str | None) -> bool:
-        """Returns True if times stay in UTC although the client requests another time zone."""
+        """Returns True if a client sets a time zone other than UTC.
+
+        The server sends times in UTC all the same.
+        """
         return name.lower() == "timezone" and (value or "utc").lower() not in _UTC
 
     def when(self) -> Past | None:
-        """Returns the moment of the past that is selected, or None for now."""
+        """Returns the moment of the past that the settings select, or None for now."""
         if at := self._shown[AT]:
             return AtTime(parse_time(at)[0])
         if generation := self._shown[GENERATION]:
@@ -160,14 +163,14 @@ class SessionSettings:
         return None
 
     def begin(self) -> None:
-        """Stores the values at the beginning of a transaction, for a rollback."""
+        """Stores the present values when a transaction begins, so that a rollback restores them."""
         self._before = dict(self._values)
 
     def end(self, *, committed: bool) -> None:
         """Ends a transaction.
 
-        A rollback restores the values from before the transaction. In any case, the values that
-        were set with `LOCAL` are removed.
+        A rollback (`committed` is False) restores the values from before the transaction. In any
+        case, the values that were set with `LOCAL` are removed.
         """
         if self._before is not None and not committed:
             self._values.clear()

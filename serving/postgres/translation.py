@@ -1,10 +1,10 @@
 """Replaces the words of a statement that Postgres and DuckDB understand differently. Pure.
 
-SQL is DuckDB's dialect. Only the parts that client programs send on their own are translated: names
-of `pg_catalog` and `information_schema`, types such as `regclass`, functions that describe the
-session, and the schema `public`. The text is changed word by word, so quoted texts and comments
-stay unchanged. A rewrite of the whole text, for example by sqlglot, would change the meaning of
-DuckDB's SQL.
+Clients write SQL in DuckDB's dialect. This module translates only the parts that client programs
+send on their own: names of `pg_catalog` and `information_schema`, types such as `regclass`,
+functions that describe the session, and the schema `public`. The text is changed word by word, so
+quoted texts and comments stay unchanged. A rewrite of the whole text, for example by sqlglot, would
+change the meaning of DuckDB's SQL.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ SNAPSHOT_FUNCTION = "kappa_snapshot"
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A statement for DuckDB. `catalogue` is True if the statement reads the catalogue."""
+    """A statement that was translated for DuckDB.
+
+    `catalogue` is True if the statement reads `pg_catalog` or `information_schema`.
+    """
 
     sql: str
     catalogue: bool
 
 
 def names_snapshot(sql: str) -> bool:
-    """Returns True if a text may call the function that describes the snapshot."""
+    """Returns True if an SQL text may call the function that describes the snapshot."""
     return SNAPSHOT_FUNCTION in sql.lower()
 
 
@@ -65,11 +68,12 @@ def translate(
     process: int = 0,
     snapshot: str = "",
 ) -> Translated:
-    """Translates a statement.
+    """Translates a statement for DuckDB.
 
-    `user` and `process` belong to the session. `setting` returns the value of a setting, or None if
-    there is no such setting. `snapshot` is the result of the function that describes the snapshot.
-    Raises UsageError if the resulting text would be too long.
+    `user` is the name of the session's user, and `process` is the session's number. `setting`
+    returns the value of a setting, or None if there is no such setting. `snapshot` is the text that
+    the function that describes the snapshot returns. Raises UsageError if the resulting text would
+    be too long.
     """
     values = {
         **dict.fromkeys(("current_user", "session_user", "current_role"), text(user)),
@@ -87,7 +91,7 @@ def translate(
 
 @dataclass(slots=True)
 class _Translation:
-    """A translation in progress. `written` contains the replacement of each word."""
+    """The translation of one statement. `written` contains the replacement of each word."""
 
     words: list[SqlWord]
     values: Mapping[str, str]
@@ -121,18 +125,24 @@ class _Translation:
         return all(self._word(at + place).text == mark for place, mark in enumerate(marks))
 
     def _put(self, at: int, count: int, written: str) -> int:
-        """Replaces `count` words with a text, and returns `count`."""
+        """Replaces `count` words, from the word at `at`, with the text `written`.
+
+        Returns `count`.
+        """
         first, last = self.places[at], self.places[at + count - 1]
         self.written[first : last + 1] = [written] + [""] * (last - first)
         return count
 
     def _put_part(self, at: int, count: int, name: str) -> int:
-        """Replaces `count` words with a name in the catalogue's schema, and returns `count`."""
+        """Replaces `count` words, from the word at `at`, with a name in the catalogue's schema.
+
+        The catalogue is `pg_catalog` and `information_schema`. Returns `count`.
+        """
         self.catalogue = True
         return self._put(at, count, f"{SCHEMA}.{name}")
 
     def _translate_word(self, at: int) -> int:
-        """Translates the word at a place, possibly with words after it.
+        """Translates the word at `at`, possibly together with words after it.
 
         Returns the number of words that were handled.
         """
@@ -164,9 +174,9 @@ class _Translation:
         return self._marks(at - 1, ".") and self.written[self.places[at - 1]] == "."
 
     def _names_database(self, at: int) -> bool:
-        """Returns True if the word is the database in a name such as `"kappa"."public"."delays"`.
+        """Returns True if the word at `at` is a database, as in `"kappa"."public"."delays"`.
 
-        dbt sends such names.
+        The program dbt sends such names.
         """
         return (
             self._marks(at + 1, ".")
@@ -176,7 +186,10 @@ class _Translation:
         )
 
     def _operator(self, at: int) -> int:
-        """Replaces `OPERATOR(pg_catalog.~)` with the operator, and returns the number of words."""
+        """Replaces `OPERATOR(pg_catalog.~)`, which begins at `at`, with the operator `~`.
+
+        Returns the number of words that were replaced.
+        """
         count = 2
         while self._word(at + count).text not in {")", ""}:
             count += 1
@@ -188,7 +201,7 @@ class _Translation:
         return self._put(at, count + (self._word(at + count).text == ")"), f" {marks} ")
 
     def _collation(self, at: int) -> int:
-        """Returns the number of tokens of the `collate` clause at `at`.
+        """Returns the number of words of the `collate` clause that begins at `at`.
 
         Returns 0 if the clause names any collation except a default collation.
         """
@@ -197,10 +210,10 @@ class _Translation:
         return 2 if self._word(at + 1).name in _DEFAULT_COLLATIONS else 0
 
     def _looked_up(self, at: int) -> int:
-        """Replaces a quoted name and its cast, or a quoted array. Returns the number of words.
+        """Replaces the cast of a quoted name, such as `'name'::regclass`, or a quoted array.
 
-        `'name'::regclass` becomes a call that returns the number of the relation with that name.
-        Returns 0 if nothing was replaced.
+        The cast becomes a call that returns the number of the relation with that name. Returns the
+        number of words that were replaced, or 0 if nothing was replaced.
         """
         if self._word(at).kind not in {"text", "parameter"}:
             return 0
@@ -221,7 +234,10 @@ class _Translation:
         return self._put_part(at, place - at + 1, f"_{function}({value})")
 
     def _is_array_of_any(self, at: int) -> bool:
-        """Returns True for the array in `= any('{a,b}')`, which DuckDB would treat as a text."""
+        """Returns True if the word at `at` is the array in `= any('{a,b}')`.
+
+        DuckDB would treat this array as a text.
+        """
         return (
             self._word(at).text.startswith("'{")
             and self._marks(at - 1, "(")
@@ -230,9 +246,10 @@ class _Translation:
         )
 
     def _catalogue_name(self, at: int, skipped: int) -> int:
-        """Translates a name, and returns the number of words that were handled.
+        """Translates the name of a function, type or relation that only Postgres has.
 
-        `skipped` is the number of words before the name that form its schema.
+        The name begins at `at`. `skipped` is the number of words that form the name's schema.
+        Returns the number of words that were handled.
         """
         place = at + skipped
         word, count = self._word(place), skipped + 1
@@ -267,7 +284,10 @@ class _Translation:
         return self._put(at, count, word.text) if skipped else 1
 
     def _name_series(self, place: int) -> None:
-        """Renames the column of `generate_series(...) s` to `s`, as in Postgres."""
+        """Gives the column of `generate_series(...) s` the name `s`, as in Postgres.
+
+        `place` is the place of the word `generate_series`.
+        """
         depth, at = 1, place + 2
         while depth and at < len(self.places):
             depth += (self._word(at).text == "(") - (self._word(at).text == ")")
@@ -277,9 +297,10 @@ class _Translation:
             self.written[self.places[at]] = f"{alias.text}({alias.text})"
 
     def _called_value(self, place: int) -> tuple[int, str] | None:
-        """Returns the number of words of a call that describes the session, and the call's value.
+        """Returns the SQL of the value that a call returns, if the call describes the session.
 
-        Returns None if the call does not describe the session.
+        `place` is the place of the function's name. Returns the number of words of the call, and
+        the SQL of the value. Returns None if the call does not describe the session.
         """
         name = self._word(place).name
         if name in self.values and self._marks(place + 2, ")"):
@@ -301,9 +322,10 @@ class _Translation:
         return None
 
     def _shown(self, at: int, behind: int, name: str, value: str) -> str:
-        """Returns the SQL text of a value, with an alias if the value is an output column.
+        """Returns the SQL of a value that replaces a function, with an alias if needed.
 
-        The alias is the name of the function that the value replaces.
+        If the value is an output column of the query, the alias is `name`, the name of the replaced
+        function. `at` is the place of the function, and `behind` is the place after it.
         """
         before, after = self._word(at - 1), self._word(behind)
         is_column = (

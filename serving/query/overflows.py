@@ -1,4 +1,4 @@
-"""Counts the folded values in served tables that do not fit their type or their size limit."""
+"""Counts the folded values in served tables that exceed their type or their size limit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from kappa.state.table import TableBirth
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The number of rows of a served table in which the folded value of `column` does not fit.
+    """A folded column of a served table whose value is incomplete in `rows` rows.
 
-    A sum that does not fit its type is null. `is_cut` is True for an array whose values have too
-    many bytes; such an array contains only its first values.
+    If `is_cut` is False, the column is a sum that does not fit its type, and the value is null. If
+    `is_cut` is True, the column is an array whose values have too many bytes, and the array
+    contains only its first values.
     """
 
     pipeline: str
@@ -48,9 +49,11 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True)
 class OverflowMark:
-    """A boolean column that marks the rows in which a folded column's value does not fit.
+    """A boolean column that is true in each row whose folded value is incomplete.
 
-    `column` is the folded column, and `mark` is the boolean column.
+    `column` is the folded column, and `mark` is the boolean column. If `is_cut` is True, the folded
+    column is an array that lacks values because of its size limit. Otherwise, it is a sum that
+    exceeds its type, and is null.
     """
 
     table: str
@@ -60,7 +63,10 @@ class OverflowMark:
 
 
 def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
-    """Lists the boolean columns of a build that mark folded values which do not fit."""
+    """Lists the boolean columns of a build that mark incomplete folded values.
+
+    A value is incomplete if it exceeds its type or its size limit.
+    """
     return tuple(
         OverflowMark(table.name, name, mark, is_cut=not isinstance(fold, Sum))
         for table in birth.tables
@@ -71,9 +77,10 @@ def overflow_marks(birth: Birth) -> tuple[OverflowMark, ...]:
 
 
 def count_overflows(store: Store) -> tuple[Overflow, ...]:
-    """Counts, for each column of the served tables, the folded values that do not fit.
+    """Counts, for each folded column of the served tables, the rows with an incomplete value.
 
-    Only columns with at least one such row are returned.
+    A value is incomplete if it exceeds its type or its size limit. Only columns with at least one
+    such row are returned.
     """
     return ask_snapshot(
         store,

@@ -1,10 +1,11 @@
 """Queries: SQL over exactly the files of a pinned snapshot.
 
-This module also opens two builds side by side for a comparison. The tables of the first build are
-in schema `before`, and the tables of the second build in schema `after`. The reader of the two
-builds contains exactly their served rows, at the versions of two pinned frontiers. It also contains
-the hidden columns with the error ranges of approximate values, but no views. The keys that a
-comparison leaves out are stored next to the tables (law 5).
+For a comparison, this module also opens a reader of two builds. The tables of the first build are
+in schema `before`, and the tables of the second build in schema `after`. The reader contains
+exactly the builds' served rows, at the versions of two pinned frontiers. It also contains the
+hidden columns with the error ranges of approximate values, but no views. If a key of a compacted
+topic was written again after the compared offsets, the comparison leaves the key out. Such keys are
+stored next to the tables.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ AFTER = "after"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a query, and the snapshot that the rows were read from."""
+    """The rows of a query, and the snapshot from which the rows were read."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -71,7 +72,7 @@ class Answer:
 
     @property
     def offsets(self) -> Mapping[str, Offsets]:
-        """Returns the offsets of the frontier of each build.
+        """Returns the offsets of the frontier of each build, by build.
 
         All tables of a build are at the same frontier.
         """
@@ -79,7 +80,7 @@ class Answer:
 
     @property
     def versions(self) -> Mapping[str, Mapping[str, int]]:
-        """Returns the version of each table, by build."""
+        """Returns the Delta version of each table, by build and then by table."""
         return {build: each.versions for build, each in self.snapshot.frontiers.items()}
 
 
@@ -89,8 +90,8 @@ def answer_query(
     """Answers a query from the rows that are served now, or were served at `when`.
 
     Raises UsageError if the query has a mistake; DuckDB's suggestions are the hint. Raises Conflict
-    if the snapshot was not kept until the end of the query in several attempts. Also raises the
-    errors of `pin_at`.
+    if the snapshot's files were not kept until the end of the query in several attempts. Also
+    raises the errors of `pin_at`.
     """
     return read_snapshot(
         store, lambda reader: reader.rows(sql), when=when, lease_seconds=lease_seconds
@@ -105,10 +106,11 @@ def answer_each(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> tuple[_Found, ...]:
-    """Answers several queries from one snapshot, one after the other, each with `answer`.
+    """Answers several queries from one snapshot, one after the other.
 
-    If a query fails, no answers are returned; if there are several queries, the error names the
-    failed query. Raises the errors of `answer_query`.
+    The function `answer` answers each query; its arguments are a reader of the snapshot, the query
+    and the snapshot. If a query fails, no answers are returned; if there are several queries, the
+    error names the failed query. Raises the errors of `answer_query`.
     """
 
     def answer_all(reader: Reader, snapshot: Snapshot) -> tuple[_Found, ...]:
@@ -133,10 +135,10 @@ def read_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> Answer:
-    """Pins a snapshot, and returns the rows that `queries` reads from the snapshot.
+    """Pins a snapshot, and returns the rows that the function `queries` reads from it.
 
-    `queries` may run any number of queries. If the snapshot was not kept until the end, the
-    function retries as `ask_snapshot` does.
+    `queries` may run any number of queries on its argument, a reader of the snapshot. If the
+    snapshot's files were not kept until the end, the function retries as `ask_snapshot` does.
     """
 
     def answer_from(reader: Reader, snapshot: Snapshot) -> Answer:
@@ -153,11 +155,12 @@ def ask_snapshot(
     when: Past | None = None,
     lease_seconds: float = 60.0,
 ) -> _Found:
-    """Pins a snapshot, and returns the result of `question` over the snapshot.
+    """Pins a snapshot, and returns the result of the function `question`.
 
-    The snapshot is the one that is served now, or the one of the moment `when`. If the snapshot was
-    not kept until the end, the function retries with a new pin, up to three attempts. If a relation
-    cannot be created, only queries that name the relation fail.
+    The arguments of `question` are a reader of the snapshot, and the snapshot. The snapshot is the
+    one that is served now, or the one of the moment `when`. If the snapshot's files were not kept
+    until the end, the function retries with another pinned snapshot, up to three attempts. If a
+    table or view cannot be created, only queries that name it fail.
     """
     attempt = 0
     while True:
@@ -190,11 +193,12 @@ def ask_part(
     *,
     lease_seconds: float = 60.0,
 ) -> tuple[Snapshot, _Found]:
-    """Pins the present snapshot, and returns it with the result of `question` over a part of it.
+    """Pins the present snapshot, and calls `question` for some of its pipelines.
 
-    `part_of` narrows the snapshot to some pipelines. Only these pipelines are opened, in their own
-    schemas without public names. If the snapshot was not kept until the end, the function retries
-    as `ask_snapshot` does.
+    `part_of` narrows the snapshot to these pipelines. The arguments of `question` are a reader of
+    the narrowed snapshot, and this snapshot. The reader has a schema for each pipeline, but no
+    public names. Returns the whole snapshot, and the result of `question`. If the snapshot's files
+    were not kept until the end, the function retries as `ask_snapshot` does.
     """
     attempt = 0
     while True:
@@ -213,10 +217,10 @@ def ask_part(
 
 
 def connect_reader(snapshot: Snapshot, store: Store, *, limits: Limits | None = None) -> Reader:
-    """Opens a reader of a whole snapshot.
+    """Opens a reader of all tables and views of a snapshot.
 
-    The caller must keep the snapshot pinned while the reader is open. If a relation cannot be
-    created, raises the error of the first such relation; the error names the relation.
+    The caller must keep the snapshot pinned while the reader is open. If a table or view cannot be
+    created, raises the error of the first such table or view. The error names it.
     """
     reader = open_snapshot(snapshot, store, limits=limits)
     for broken in reader.broken:
@@ -232,10 +236,11 @@ def open_snapshot(
     limits: Limits | None = None,
     has_public_names: bool = True,
 ) -> Reader:
-    """Opens a reader of a snapshot. Relations that cannot be created are in `broken` of the reader.
+    """Opens a reader of a snapshot, even if some of its tables or views cannot be created.
 
-    The caller must keep the snapshot pinned while the reader is open. If `has_public_names` is
-    False, only the schemas of the pipelines are created, which takes half of the time.
+    The reader lists these tables and views in its attribute `broken`. The caller must keep the
+    snapshot pinned while the reader is open. If `has_public_names` is False, only the schemas of
+    the pipelines are created, which takes half of the time.
     """
     relations = relations_of(snapshot, store)
     showing = relations if has_public_names else (_SCHEMAS_ALONE, *relations)
@@ -269,8 +274,8 @@ def connect_pair(
 ) -> Reader:
     """Opens a reader of the tables of two builds, in the schemas `before` and `after`.
 
-    The caller must keep both builds pinned while the reader is open. `after_store` is the store of
-    the second build, if the second build is in another store.
+    The caller must keep the given frontiers of both builds pinned while the reader is open.
+    `after_store` is the store of the second build, if it is not `store`.
     """
     reader = open_reader(limits, served=True)
     try:
@@ -288,7 +293,7 @@ def _compared(table: TableBirth) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """The number of rows written to a file, and the snapshot that the rows were read from."""
+    """The number of rows written to a file, and the snapshot from which the rows were read."""
 
     rows: int
     snapshot: Snapshot
@@ -299,7 +304,7 @@ def save_answer(
 ) -> SavedAnswer:
     """Writes the answer of a query to a file, in batches of rows.
 
-    The file replaces an earlier file as a whole. The extension of the file decides its format.
+    If the file exists, it is replaced in one step. The extension of the file decides its format.
     Raises UsageError if the extension is unknown or if the file cannot be written. Also raises the
     errors of `answer_query`.
     """

@@ -1,6 +1,7 @@
 """Redriving: exports rejects, and produces their corrected records again.
 
-A redriven record is sent to the partition of its original, and names the original
+The exported lines are corrected by a user. The corrected record of a line is a redriven record: it
+is sent to the partition of the original record, and its header names the original record
 (kappa/records/redrive.py). Each build decides from the log alone whether to fold a redriven record,
 so producing a record twice does no harm. All lines are checked before the first record is sent: if
 a line is wrong, nothing is sent. The format of a line is described in
@@ -38,9 +39,9 @@ _EXPORT = "lines come from: kappa rejects export > rejects.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A corrected record, and the reject that it corrects.
+    """A line of a file: a corrected record, and the reject that the record corrects.
 
-    `number` is the number of the line in the file. `names` is the position of the reject.
+    `number` is the number of the line in the file. `names` is the reject's position in the log.
     """
 
     number: int
@@ -50,11 +51,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """The records to produce, by topic, and the counts of skipped lines.
+    """The corrected records to produce, by topic, and the numbers of skipped lines.
 
-    `pipelines` maps each pipeline that has rejected some of the records to their numbers by topic.
-    `folded_already` counts the lines whose correction was already folded, and `unmended` counts the
-    lines whose record is unchanged since the reject.
+    `folded_already` counts the lines whose corrected record was already folded, and `unmended`
+    counts the lines whose record is unchanged since the reject.
     """
 
     records: Mapping[str, tuple[ProducedRecord, ...]]
@@ -64,7 +64,10 @@ class Redrive:
 
     @property
     def as_text(self) -> str:
-        """Describes the plan: a line of text for each topic, and for each kind of skipped lines."""
+        """Describes the records to produce, with a line for each topic.
+
+        Another line follows for each kind of skipped lines.
+        """
         lines = [
             f"{len(records):,} record{'s' * (len(records) != 1)} to topic {topic}"
             for topic, records in self.records.items()
@@ -88,9 +91,9 @@ class Redrive:
 
 
 def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
-    """Returns the rejects for which no correction was folded, ordered by position. Pure.
+    """Returns the rejects for which no corrected record was folded, ordered by position. Pure.
 
-    For each original record, only the last attempt is returned.
+    If a corrected record was rejected again, only the last reject is returned.
     """
     newest: dict[Position, Reject] = {}
     for each in sorted(rejects, key=lambda each: each.at):
@@ -100,9 +103,9 @@ def rejects_to_mend(rejects: Iterable[Reject]) -> tuple[Reject, ...]:
 
 
 def is_mendable(reject: Reject) -> bool:
-    """Returns True if a redriven record can correct a reject. Pure.
+    """Returns True if a corrected record can replace a reject. Pure.
 
-    A late or expired reject cannot be corrected, because its redriven record would be late, too.
+    A late or expired reject cannot be corrected, because its corrected record would be late, too.
     Some rejected records were folded nevertheless, for example if the step of an ordered fold
     failed when it was woken, or if a key has records in a lower partition. The reject of such a
     record needs no correction.
@@ -111,7 +114,7 @@ def is_mendable(reject: Reject) -> bool:
 
 
 def export_line(reject: Reject) -> str:
-    """Formats a reject as a line that a user corrects and redrives. Pure.
+    """Formats a reject as a line of a file, which a user can correct and send again. Pure.
 
     A header in the line names the original record.
     """
@@ -128,10 +131,11 @@ def export_line(reject: Reject) -> str:
 
 
 def read_lines(lines: Iterable[bytes]) -> tuple[Line, ...]:
-    """Parses the corrected lines of a file.
+    """Parses the lines of a file of corrected records.
 
-    Raises UsageError with the line's number if a line is not an envelope, names no reject, or names
-    the same reject as another line. Raises UsageError if the file contains no record.
+    Raises UsageError with the line's number if a line does not have the form of an envelope
+    (kappa/records/lines/envelope.py), names no reject, or names the same reject as another line.
+    Raises UsageError if the file contains no record.
     """
     found: list[Line] = []
     seen: dict[Position, int] = {}
@@ -181,11 +185,12 @@ def plan_redrive(
     births: Mapping[str, Birth],
     facts: Mapping[str, TopicFacts | None],
 ) -> Redrive:
-    """Returns the records to produce for corrected lines. Pure.
+    """Returns the records to produce for the corrected lines of a file. Pure.
 
-    `rejects` and `births` belong to the serving builds. `facts` describes the named topics. Raises
-    UsageError if a line does not name a reject that can be redriven. Raises Conflict if the topic
-    was deleted or created again since the reject, or if the build cannot fold redriven records.
+    `rejects` and `births` belong to the serving builds. `facts` describes the topics of the lines,
+    by name. Raises UsageError if a line does not name a reject that can be corrected. Raises
+    Conflict if the topic was deleted or created again since the reject, or if the build cannot fold
+    corrected records.
     """
     by_place: dict[Position, list[Reject]] = {}
     for reject in rejects:
@@ -245,10 +250,11 @@ def plan_lines(
     *,
     lease_seconds: float = 60.0,
 ) -> Redrive:
-    """Plans the redriving of corrected lines, using the rejects of the serving builds.
+    """Returns the records to produce for the corrected lines of a file.
 
-    `connect` returns the broker's client; it is called after the lines and the rejects were read.
-    Nothing is sent. Raises the errors of `read_lines`, `connect` and `plan_redrive`.
+    The lines are compared with the rejects of the serving builds. `connect` returns the broker's
+    client; it is called after the lines and the rejects were read. Nothing is sent. Raises the
+    errors of `read_lines`, `connect` and `plan_redrive`.
     """
     read = read_lines(lines)
     topics = sorted({line.names.topic for line in read})
@@ -261,7 +267,7 @@ def plan_lines(
 def produce_redrive(
     store: Store, planned: Redrive, log: Log, *, lease_seconds: float = 60.0
 ) -> Mapping[str, Acknowledged]:
-    """Produces the planned records, and removes the corrected rejects from the recorded drift.
+    """Produces corrected records, and removes the corrected rejects from the recorded drift.
 
     Returns the records that the broker has acknowledged, by topic.
     """
@@ -273,9 +279,10 @@ def produce_redrive(
 
 
 def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0) -> None:
-    """Removes redriven rejects from the recorded drift of the serving builds.
+    """Removes the rejects that were corrected from the recorded drift of the serving builds.
 
-    If another reject with the same reason is left, the drift refers to that reject instead.
+    `planned` contains the corrected records. If another reject with the same reason is left, the
+    drift refers to that reject instead.
     """
     originals = (
         named_original(record.headers) for each in planned.records.values() for record in each
@@ -304,11 +311,11 @@ def settle_drifts(store: Store, planned: Redrive, *, lease_seconds: float = 60.0
 
 
 def _check_order(line: Line, birth: Birth) -> None:
-    """Raises UsageError if a changed key would break the order of an ordered fold.
+    """Raises UsageError if the key in a corrected record would break an ordered fold.
 
-    An ordered fold needs all rows of a key in a single partition. A redriven record goes to the
-    original's partition. There, a record with another key would be folded into a state that readers
-    may not see.
+    The key in the record differs from the key of the reject. An ordered fold needs all rows of a
+    key in a single partition, but a corrected record goes to the partition of the original record.
+    There, a record with another key would be folded into a state that readers may not see.
     """
     ordered = [table.name for table in birth.tables if table.steps_over]
     if ordered:

@@ -1,8 +1,8 @@
 """Reads rejects: records that a build could not accept.
 
 A reject contains the raw bytes of the record, its position in the topic's log, and the reason.
-Every invalid record becomes a reject. Rejects are read from a single snapshot, either of the
-serving builds or of one given build.
+Every invalid record becomes a reject. Each function reads the rejects at a single snapshot, either
+of the serving builds or of one given build.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from kappa.tables.views.served_rows_sql import stored_sql
 class Reject:
     """A record that a build of a pipeline has rejected.
 
-    `original` is the record that a corrected record replaces: this record itself, or the record for
+    A user can correct a reject, and send the corrected record again: such a record is redriven.
+    `original` is the record that a redriven record replaces: this record itself, or the record for
     which this record was redriven. `redriven_at` is the offset of the redriven record that was
     folded, or None. `timestamp` is text if Python cannot represent the time.
     """
@@ -55,7 +56,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RejectFilter:
-    """A filter for rejects. A field that is None selects all rejects.
+    """A filter for rejects. A field that is None leaves no rejects out.
 
     `pipeline` selects a serving pipeline, and `build` selects a build, even if the build does not
     serve. The filter also selects by reason, by position in the log, or by topics.
@@ -71,9 +72,10 @@ class RejectFilter:
 def newest_rejects(
     store: Store, wanted: RejectFilter, *, limit: int | None, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """Returns the newest rejects, newest first, up to `limit` rejects or all if None.
+    """Returns the newest rejects that the filter `wanted` selects, newest first.
 
-    Raises UsageError if the wanted pipeline is not served, or if the wanted build does not exist.
+    At most `limit` rejects are returned, or all rejects if `limit` is None. Raises UsageError if
+    the wanted pipeline is not served, or if the wanted build does not exist.
     """
     found = _read_rejects(
         store,
@@ -99,7 +101,7 @@ def newest_rejects(
 def rejects_in_order(
     store: Store, wanted: RejectFilter, *, lease_seconds: float = 60.0
 ) -> tuple[Reject, ...]:
-    """Returns all rejects, ordered by topic, partition and offset.
+    """Returns all rejects that the filter `wanted` selects, by topic, partition and offset.
 
     Raises UsageError if the wanted pipeline is not served, or if the wanted build does not exist.
     """
@@ -113,7 +115,10 @@ def rejects_in_order(
 
 @dataclass(frozen=True, slots=True)
 class RejectCount:
-    """The number of rejects, and the number that no redriven record has corrected (`left`)."""
+    """The number of rejects, and the number of rejects that need a correction.
+
+    `left` counts the rejects for which no corrected record was folded.
+    """
 
     all: int
     left: int
@@ -128,9 +133,9 @@ def count_rejects(
 ) -> dict[tuple[str, str], RejectCount]:
     """Counts the rejects of the serving builds, by pipeline and reason.
 
-    `known` contains the counts of an earlier call. The function replaces these counts with the
-    present counts. A count is reused if the version of the build's table of rejects has not
-    changed.
+    `known` contains the counts of an earlier call, and is updated to the present counts. If the
+    version of a build's table of rejects has not changed, the function reuses the counts in
+    `known`.
     """
     before = {} if known is None else dict(known)
     counted: KnownCounts = {}
@@ -244,9 +249,9 @@ def _rejects_of_build(
 def _stored_rows(
     store: Store, birth: Birth, frontier: Frontier, query: str
 ) -> Iterable[tuple[Any, ...]]:
-    """Returns the rows of a query over a build's stored rejects.
+    """Runs a query over a build's stored rejects, and returns the rows of the result.
 
-    The query refers to the rejects as the relation `stored`.
+    The query names the relation `stored`, which contains the rejects.
     """
     table = birth.table(REJECTS)
     paths = files(
@@ -264,7 +269,11 @@ def _stored_rows(
 
 
 def _widened_sql(stored: str, table: TableBirth) -> str:
-    """Returns SQL that adds the columns which an older build's rejects lack, as nulls."""
+    """Returns a query for a build's rejects with all columns that Kappa reads.
+
+    `stored` is the query for the rejects in the build's `table`. If an older build's table lacks a
+    column, the value of this column is null.
+    """
     lacking = "".join(
         f', null as "{name}"'
         for name, _ in REJECTS_BIRTH.columns
@@ -274,10 +283,11 @@ def _widened_sql(stored: str, table: TableBirth) -> str:
 
 
 def _rejects_sql(wanted: RejectFilter) -> str:
-    """Returns the SQL that reads the wanted rejects from `stored`.
+    """Returns the query that reads the wanted rejects from the relation `stored`.
 
-    Each row also contains the first reject of its chain of redriven records, and the offset of the
-    redriven record that was folded for this reject or for the first reject.
+    If a reject is itself a redriven (corrected and sent again) record, its row also contains the
+    original reject. Each row also contains the offset of the redriven record that was folded for
+    this reject or for its original.
     """
     conditions = ["r._deleted is not true"]
     if wanted.reason is not None:

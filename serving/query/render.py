@@ -40,15 +40,15 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows with named columns.
+    """Rows with named columns, to be printed as a table, JSON or CSV.
 
-    JSON and CSV contain all columns; the table for display leaves the `wide` columns out. The other
-    fields concern only the table for display. `is_report` is True if the rows come from Kappa and
-    not from a user's tables: nulls are then blank, and texts are cut to fit a narrow terminal.
-    Before texts are cut, the columns in `least` are left out, the first one first. The texts of the
-    column `below` are then printed below the table, each after the row's cell of the column
-    `labels`. `times` contains the columns whose values are times as text. `empty` is printed
-    instead of a table without rows.
+    JSON and CSV contain all columns; the printed table leaves the `wide` columns out. The other
+    fields concern only the printed table. `is_report` is True if the rows come from Kappa and not
+    from a user's tables: nulls are then blank, and texts are cut to fit a narrow terminal. Before
+    texts are cut, the columns in `least` are left out, the first one first. The texts of the column
+    `below` are then printed below the table, each after the row's text in the column `labels`.
+    `times` contains the columns whose values are times as text. `empty` is printed instead of a
+    table without rows.
     """
 
     columns: tuple[str, ...]
@@ -75,10 +75,11 @@ def render_listing(
     width: int | None = None,
     paint: Paint | None = None,
 ) -> str:
-    """Renders a listing in a format, with a line end at the end.
+    """Renders a listing in an output format, with a line end at the end.
 
     If `document` is given, JSON contains `document` instead of the rows. `heading` is printed above
-    the table. A report is cut to `width` cells, and `paint` colours its cells.
+    the table. A table whose listing is a report is cut to a width of `width` characters, and
+    `paint` colours its cells.
     """
     match form:
         case Form.JSON:
@@ -93,7 +94,7 @@ def render_listing(
 
 
 def to_json(document: object) -> str:
-    """Renders a value as JSON. A list or an object is indented."""
+    """Renders a value as JSON, with indentation for a list or an object."""
     return json.dumps(
         json_value(document),
         ensure_ascii=False,
@@ -109,7 +110,7 @@ def object_line(names: Iterable[str], row: Iterable[object]) -> str:
 
 
 def json_value(value: object) -> object:
-    """Converts a value to a value that JSON can represent, including its parts."""
+    """Converts a value, including its parts, to a value that JSON can represent."""
     match value:
         case None | bool() | int() | str():
             return str(value) if isinstance(value, StrEnum) else value
@@ -160,7 +161,7 @@ def _csv_lines(listing: Listing) -> Iterator[str]:
 
 
 def columns_of(names: Iterable[str], types: Iterable[str]) -> list[dict[str, str]]:
-    """Describes the columns of an answer, each by its name and DuckDB's type."""
+    """Returns a mapping with the name and DuckDB's type for each column of an answer."""
     return [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
 
 
@@ -207,9 +208,10 @@ def render_expanded(listing: Listing) -> str:
 
 @dataclass(slots=True)
 class _Column:
-    """A column of a table: its name, the texts of its cells, and its width in cells.
+    """A column of a printed table: its name, the texts of its cells, and its width.
 
-    `is_whole` is True for columns of numbers or times, which are never cut.
+    The width is in characters; a wide character, such as a Chinese character, counts twice.
+    `is_whole` is True for a column of numbers or times, whose texts are never cut.
     """
 
     name: str
@@ -267,9 +269,10 @@ def _time_cell(value: str | datetime) -> str:
 def _fitted_columns(
     listing: Listing, columns: list[_Column], width: int
 ) -> tuple[list[_Column], list[str]]:
-    """Returns the columns that fit a width, and the lines to print below the table.
+    """Returns the columns of a printed table that fit a width, and the lines below the table.
 
-    The widths of the returned columns are changed so that the columns fit.
+    The width is in characters. The widths of the returned columns are changed so that the columns
+    fit. If the column `listing.below` does not fit, its texts are the lines below the table.
     """
     below: list[str] = []
     if _whole_width(columns) > width and listing.below:
@@ -299,7 +302,10 @@ def _least_width(columns: Sequence[_Column], least: int) -> int:
 
 
 def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
-    """Narrows the widest text columns, to at least `least` cells, until all columns fit `width`."""
+    """Narrows the widest text columns until all columns fit a width of `width` characters.
+
+    No column gets narrower than `least` characters.
+    """
     texts = [each for each in columns if not each.is_whole and each.width > least]
     while texts and _whole_width(columns) > width:
         widest = max(texts, key=lambda each: each.width)
@@ -309,7 +315,7 @@ def _cut_columns(columns: Sequence[_Column], width: int, least: int) -> None:
 
 
 def _cut_text(text: str, width: int) -> str:
-    """Shortens a text to at most `width` cells. An ellipsis replaces the end."""
+    """Shortens a text to a width of at most `width` characters. An ellipsis replaces the end."""
     if cell_len(text) <= width:
         return text
     cut = text[: width - 1]

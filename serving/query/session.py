@@ -1,8 +1,7 @@
 """A session: many queries of one user over a snapshot that stays pinned.
 
-Queries run in confined processes (sandbox/). These processes can read only the files of the pinned
-snapshot. So all answers of a session are computed at the same frontiers, until another snapshot is
-pinned.
+Queries run in confined processes, which can read only the files of the pinned snapshot. So all
+answers of a session are computed at the same frontiers, until another snapshot is pinned.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kappa.state.store import Store
 
 
 class QuerySession:
-    """A pinned snapshot, and the processes that answer queries over it."""
+    """A pinned snapshot, and the confined processes that answer queries over the snapshot."""
 
     def __init__(self, store: Store, allowance: Allowance, *, lease_seconds: float) -> None:
         """Pins the snapshot that is served now. `allowance` limits each query."""
@@ -43,7 +42,7 @@ class QuerySession:
         return self._pinned.snapshot
 
     def start_processes(self) -> None:
-        """Starts the processes for the first queries in advance."""
+        """Starts processes in advance, so that the first queries need not wait for their start."""
         self._sandbox.start_processes()
 
     def pin_snapshot(self, when: Past | None = None) -> None:
@@ -108,6 +107,6 @@ def _release(pin: ExitStack) -> None:
 
 
 def known_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the functions that a confined query may call, and DuckDB's keywords."""
+    """Returns two tuples: the functions that a confined query may call, and DuckDB's keywords."""
     functions, keywords = sql_words()
     return tuple(sorted({*functions, *TABLE_FUNCTIONS} - REFUSED_FUNCTIONS)), keywords

@@ -21,7 +21,7 @@ class SqlStatement:
 
 @dataclass(frozen=True, slots=True)
 class SqlSplit:
-    """The statements in a text that end with a semicolon, and the text after the last semicolon.
+    """The statements in an SQL text that end with a semicolon, and the rest of the text.
 
     `rest` is None if the text after the last semicolon contains only white space and comments.
     """
@@ -39,7 +39,7 @@ class SqlSplit:
 
 
 def split_statements(sql: str) -> SqlSplit:
-    """Splits a text at the semicolons that end a statement.
+    """Splits an SQL text at the semicolons that end a statement.
 
     A semicolon in quotes or in a comment does not end a statement. Empty statements are left out.
     """
@@ -57,7 +57,7 @@ def split_statements(sql: str) -> SqlSplit:
 
 
 def _statement(text: str, line: int) -> SqlStatement:
-    """Returns the statement in a part of a text that begins on line `line`."""
+    """Returns the statement in a part of an SQL text. The part begins on line `line`."""
     stripped = text.strip()
     return SqlStatement(stripped, line + text.count("\n", 0, text.find(stripped)))
 

@@ -34,14 +34,15 @@ from kappa.tables.views.served_rows_sql import served_condition
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """A served table or view, with its columns as (name, DuckDB's type).
+    """A served table or view, with the name and DuckDB's type of each column.
 
     `kind` is table, maintained view or view. A view that is not maintained is computed when it is
     read, so it has no version and no path. `where` is the condition for the served rows in the
-    files of the table, or None if all rows are served. `recent` has the (version, path) of the
-    tables with waiting rows. `broken` is the reason if the relation cannot be read; such a relation
-    has no rows and no columns. `pause` is the pause of the pipeline, if the pipeline is paused now.
-    `keys` are the key columns. `bytes` is the size of the data files, and None if unknown.
+    files of the table, or None if all rows are served. `recent` contains the version and the path
+    of each small table of recent rows. `broken` is the reason why the table or view cannot be read,
+    or ""; if it cannot be read, its rows are None and it has no columns. `pause` is the pause of
+    the pipeline, if the pipeline is paused now. `keys` are the key columns. `bytes` is the size of
+    the data files, or None if the size is unknown.
     """
 
     name: str
@@ -68,7 +69,10 @@ ContentsOf = Callable[[str, str], Contents]
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The number and total bytes of a table's data files at one version. A view has none."""
+    """The number and the total bytes of a table's data files at one version.
+
+    A view that is not maintained has no data files.
+    """
 
     count: int
     bytes: int
@@ -80,7 +84,7 @@ def served_tables(
     """Lists the tables and views that are served now, or were served at `when`.
 
     The list is ordered by pipeline, and within a pipeline by the order of declaration, with the
-    views last. A relation that cannot be created or read is listed as broken.
+    views last. If a table or view cannot be created or read, its entry contains the reason.
     """
     found = ask_snapshot(
         store,
@@ -95,19 +99,19 @@ def served_tables(
 class KnownTables:
     """A cache of served tables and views, for a process that lists them repeatedly.
 
-    The rows of a build change only with its frontier, so only the pipelines whose frontiers have
-    moved are read again.
+    The rows of a build change only when its frontier moves, so only the pipelines whose frontiers
+    have moved are read again.
     """
 
     def __init__(self) -> None:
-        """Creates an empty cache for the records below the root of `store`."""
+        """Creates an empty cache for the tables and views of one root."""
         self._known: dict[str, tuple[int, tuple[ServedTable, ...]]] = {}
         self._broken: dict[str, tuple[int, tuple[BrokenRelation, ...]]] = {}
 
     def served_tables(
         self, store: Store, *, lease_seconds: float = 60.0
     ) -> tuple[ServedTable, ...]:
-        """Lists the tables and views that serve now, as the function `served_tables` does."""
+        """Lists the tables and views that are served now, as the function `served_tables` does."""
 
         def listed(reader: Reader, snapshot: Snapshot) -> dict[str, list[ServedTable]]:
             found: dict[str, list[ServedTable]] = {build: [] for build in snapshot.serving.values()}
@@ -137,7 +141,7 @@ class KnownTables:
         )
 
     def broken_relations(self, store: Store) -> tuple[BrokenRelation, ...]:
-        """Lists the served relations that cannot be created.
+        """Lists the served tables and views that cannot be created.
 
         The result equals that of the function `broken_relations`.
         """
@@ -159,10 +163,10 @@ class KnownTables:
 
 
 def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> Snapshot:
-    """Narrows a snapshot to the pipelines that have no facts in `known` at the present frontier.
+    """Narrows a snapshot to the pipelines whose frontiers have moved.
 
     `known` maps a build to the number of a frontier, and to the facts that were found at that
-    frontier.
+    frontier. A pipeline is left out if `known` contains the facts for its present frontier.
     """
     moved = {
         pipeline: build
@@ -178,10 +182,11 @@ def _moved_part(snapshot: Snapshot, known: Mapping[str, tuple[int, object]]) -> 
 
 
 def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
-    """Returns a function that returns the contents of relations, counted by one query per pipeline.
+    """Returns a function that returns the columns and the number of rows of a table or view.
 
-    Otherwise, two queries per relation would be needed. If a relation of a pipeline cannot be read,
-    the relations of that pipeline are queried one by one.
+    All tables and views of a pipeline are counted by one query, because separate queries would take
+    longer. If a table or view of a pipeline cannot be read, those of this pipeline are queried one
+    by one.
     """
     columns: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for schema, table, column, kind in reader.rows(
@@ -215,10 +220,10 @@ def _counted_contents(reader: Reader, snapshot: Snapshot) -> ContentsOf:
 def served_table(
     store: Store, name: str, *, when: Past | None = None, lease_seconds: float = 60.0
 ) -> tuple[ServedTable, StoredFiles, Birth]:
-    """Returns one served table or view, with its data files and its build's birth certificate.
+    """Returns one served table or view, its data files, and its build's birth certificate.
 
-    `name` may be `PIPELINE.TABLE`. Raises UsageError if no pipeline serves a table of that name, or
-    if several pipelines serve one.
+    `name` may be `PIPELINE.TABLE`. Raises UsageError if no pipeline serves a table or view of that
+    name, or if several pipelines do.
     """
 
     def describe(reader: Reader, snapshot: Snapshot) -> tuple[ServedTable, StoredFiles, Birth]:
@@ -249,8 +254,8 @@ def _stored_files(store: Store, frontier: Frontier, build: str, table: str) -> S
 def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
     """Returns the pipeline and the name of the served table or view with the given name.
 
-    `name` may be `PIPELINE.TABLE`. Raises UsageError if there is no such relation, or if there are
-    several such relations.
+    `name` may be `PIPELINE.TABLE`. Raises UsageError if there is no such table or view, or if there
+    are several.
     """
     there = [
         (pipeline, each)
@@ -279,14 +284,15 @@ def _relation_named(snapshot: Snapshot, name: str) -> tuple[str, str]:
 
 
 def broken_relations(store: Store) -> tuple[BrokenRelation, ...]:
-    """Lists the served relations that cannot be created."""
+    """Lists the served tables and views that cannot be created."""
     return ask_snapshot(store, lambda reader, _: reader.broken, lease_seconds=60.0)
 
 
 def tables_of_snapshot(snapshot: Snapshot, store: Store) -> tuple[ServedTable, ...]:
     """Lists the tables and views of a pinned snapshot, without reading or counting rows.
 
-    The order is that of `served_tables`. A relation that cannot be created is listed as broken.
+    The order is that of `served_tables`. If a table or view cannot be created, its entry contains
+    the reason.
     """
     with open_snapshot(snapshot, store) as reader:
         # Files are compared with their sums before rows are read, and no row is read here.
@@ -350,10 +356,10 @@ def _described_tables(
 
 
 def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = True) -> Contents:
-    """Returns the number of rows of a relation, its columns, and why it cannot be read.
+    """Returns the number of rows of a table or view, its columns, and why it cannot be read.
 
-    If the relation can be read, the reason is an empty text. The number of rows is None if the
-    relation cannot be read, or if `counts` is False.
+    If it can be read, the reason is an empty text. The number of rows is None if the table or view
+    cannot be read, or if `counts` is False. A column is a pair of name and DuckDB's type.
     """
     for each in reader.broken:
         if (each.pipeline, each.name) == (pipeline, name):
@@ -371,8 +377,8 @@ def _contents_of(reader: Reader, pipeline: str, name: str, *, counts: bool = Tru
 def tables_listing(found: Iterable[ServedTable], *, columns_as_text: bool = False) -> Listing:
     """Creates a listing with a row for each table and view.
 
-    The versions, paths, conditions and reasons of broken relations are only in JSON and CSV. The
-    table for display has the column `paused_since` only if a pipeline is paused.
+    Only JSON and CSV contain the versions, the paths, the conditions, and the reasons why tables
+    cannot be read. The printed table has the column `paused_since` only if a pipeline is paused.
     """
     found = tuple(found)
     rows = (

@@ -16,9 +16,9 @@ def avg_(column: str) -> Average:
     """Averages the values of a numeric column; nulls are ignored.
 
     The result is a double, or null if there are no values. The average is computed from a sum and a
-    count; the sum is stored in the same way as that of `sum_`. Even if the sum is very large, the
-    average fits its type. Averages of whole numbers and decimals are exact up to the last division.
-    Averages of doubles depend on the order of the rows.
+    count; the sum is stored in the same way as that of `sum_`. Even if the sum is too large for the
+    type of `sum_`, the average is not null. Averages of whole numbers and decimals are exact up to
+    the last division. Averages of doubles depend on the order of the rows.
 
     Example:
         Table("pages", keys=("page",), fold={"mean_ms": avg_("ms")})
@@ -29,7 +29,7 @@ def avg_(column: str) -> Average:
 class Average(MergedFold):
     """The fold that averages the values that are not null.
 
-    Hidden columns contain the sum and the count.
+    Two hidden columns of the table contain the sum and the number of these values.
     """
 
     kind = "avg"
@@ -100,5 +100,5 @@ def _quotient_sql(total: Total, kept: Mapping[str, str], counted: str) -> str:
 
 
 def _count_column(name: str) -> str:
-    """Returns the name of the hidden column that contains the number of values."""
+    """Returns the name of the hidden column that contains the number of averaged values."""
     return f"_{name}_count"

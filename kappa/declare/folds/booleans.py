@@ -9,7 +9,7 @@ from kappa.declare.folds.returned_columns import ReturnedColumns
 
 
 def and_(column: str) -> And:
-    """Is true if all values of a boolean column are true; nulls are ignored. Exact.
+    """Computes whether all values of a boolean column are true; nulls are ignored. Exact.
 
     The result is null if all values are null.
 
@@ -20,7 +20,7 @@ def and_(column: str) -> And:
 
 
 def or_(column: str) -> Or:
-    """Is true if any value of a boolean column is true; nulls are ignored. Exact.
+    """Computes whether any value of a boolean column is true; nulls are ignored. Exact.
 
     The result is null if all values are null.
 
@@ -31,7 +31,10 @@ def or_(column: str) -> Or:
 
 
 class _Joined(ReaggregatedFold):
-    """A fold that combines booleans with the SQL operator that its kind names: `and` or `or`."""
+    """A fold that combines booleans with an SQL operator.
+
+    The operator is `and` or `or`; it is also the name of the fold's kind.
+    """
 
     @property
     def aggregate_name(self) -> str:
@@ -53,12 +56,12 @@ class _Joined(ReaggregatedFold):
 
 
 class And(_Joined):
-    """The fold that is true if all values are true."""
+    """The fold whose result is true if all values are true."""
 
     kind = "and"
 
 
 class Or(_Joined):
-    """The fold that is true if any value is true."""
+    """The fold whose result is true if any value is true."""
 
     kind = "or"

@@ -26,9 +26,9 @@ def count_distinct(column: str, *, limit: int = 10_000) -> CountDistinct:
 
 
 class CountDistinct(Fold):
-    """The fold that counts distinct values. The count is null if there are too many values.
+    """The fold that counts the distinct values of a column.
 
-    A hidden column contains the values.
+    A hidden column contains the values. If there are too many values, the count is null.
     """
 
     kind = "count_distinct"
@@ -58,7 +58,7 @@ class CountDistinct(Fold):
         return {name: f"case when {values} is not null then cast(size({values}) as bigint) end"}
 
     def _within_limit(self, values: str, stored: str) -> str:
-        """Returns Spark SQL for an array of values that is null if the array exceeds a limit.
+        """Returns Spark SQL for an array of values. The SQL returns null if the array is too large.
 
         `values` is the SQL of the array, and `stored` is the array's type. The limits are the
         fold's option `limit` for the number of values, and `MOST_BYTES` for their total size.

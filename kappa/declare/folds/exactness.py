@@ -1,4 +1,4 @@
-"""The exactness of a fold's values, and the test that two values count as equal (law 8). Pure."""
+"""The exactness of a fold's values, and the test that two values count as equal. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ CLOSE = 1e-9
 
 
 class Exactness(StrEnum):
-    """The exactness of a fold's values, which decides when two values count as equal (law 8).
+    """The exactness of a fold's values, which decides when two values count as equal.
 
     Exact values and estimates do not depend on how records are divided into slices; two such values
     must be equal. Rounded values are computed from sums of doubles, and count as equal if they
-    differ by no more than `CLOSE`. Approximate values are random, and count as equal if the ranges
-    that contain the true values overlap.
+    differ by no more than `CLOSE`. Approximate values are random. Each approximate value has a
+    range that contains the true value; two approximate values count as equal if their ranges
+    overlap.
     """
 
     EXACT = "exact"
@@ -44,7 +45,7 @@ class Exactness(StrEnum):
     def differs_sql(self, column: str) -> str:
         """Returns a DuckDB condition that is true if two values of a column do not count as equal.
 
-        The values are those of the rows `o` and `n`.
+        The two values are in the rows `o` and `n`, which are names in the SQL.
         """
         old, new = f"o.{quoted(column)}", f"n.{quoted(column)}"
         distinct = f"{old} is distinct from {new}"
@@ -64,8 +65,8 @@ class Exactness(StrEnum):
 
 
 def range_columns(column: str) -> tuple[str, str]:
-    """Returns the hidden columns for the bounds of an approximate value.
+    """Returns the names of the hidden columns that contain the bounds of an approximate value.
 
-    The result contains two names: the column of the lower bound, and the column of the upper bound.
+    The first name is that of the lower bound, and the second name is that of the upper bound.
     """
     return f"_{column}_low", f"_{column}_high"

@@ -28,9 +28,10 @@ def max_(column: str) -> Max:
 
 
 class _Extreme(ReaggregatedFold):
-    """The fold that stores the least or the greatest value.
+    """A fold that stores the least or the greatest value.
 
-    A contributed value replaces the stored value if it is `beyond` ("<" or ">") the stored value.
+    `beyond` is the SQL operator "<" or ">". If it holds between a contributed value and the stored
+    value, the contributed value replaces the stored value.
     """
 
     beyond: ClassVar[str]

@@ -70,8 +70,9 @@ class _Picked(MergedFold):
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
         """Returns SQL for the columns of a stored row after a merge, by quoted column name.
 
-        The columns are the value, and the hidden columns with the value's place in the log. A
-        contributed null has no place, and never replaces a stored value.
+        The columns are the value, and hidden columns with the log time, topic, partition and offset
+        of the record from which the value comes. If the contributed value is null, the SQL keeps
+        the stored value.
         """
         columns = [quote(name), *(quote(order_column(name, of)) for of in _ORDER)]
         held, contributed = ([f"{side}.{column}" for column in columns[1:]] for side in "ts")
@@ -84,7 +85,7 @@ class _Picked(MergedFold):
     def wins_condition(self, contributed: list[str], held: list[str]) -> str:
         """Returns the SQL condition that the contributed value replaces the stored value.
 
-        `contributed` and `held` contain the SQL of the place of each value in the log: its log
+        `contributed` and `held` contain SQL for the position of each value in the log: its log
         time, topic, partition and offset.
         """
         return later_condition(contributed, held)

@@ -1,4 +1,4 @@
-"""The base classes of folds, with a method for each use of a fold. Pure.
+"""The base classes of folds. Each method returns the SQL, columns or text for one use. Pure.
 
 In the arguments, `name` is the name of the served column, and `types` contains the table's stored
 columns with Spark's types, including hidden columns. In the SQL of merges, `t` is the table and `s`
@@ -44,9 +44,9 @@ class Fold(ABC):
 
     @property
     def given_columns(self) -> tuple[object, ...]:
-        """Returns the values that the user declared as input columns, before they are checked.
+        """Returns the values that the user has declared as input columns, without checking them.
 
-        A value may be of any Python type.
+        A declared value may be of any Python type.
         """
         return (self.column,)
 
@@ -57,7 +57,7 @@ class Fold(ABC):
 
     @property
     def is_combined(self) -> bool:
-        """Returns True if no merge can express the fold.
+        """Returns True if the fold cannot be expressed by a merge statement.
 
         In that case, Kappa reads the stored rows and folds them again with the contributions.
         """
@@ -65,35 +65,35 @@ class Fold(ABC):
 
     @abstractmethod
     def stored_columns(self, name: str, rows: ReturnedColumns) -> Iterator[tuple[str, str]]:
-        """Yields the names and types of the stored columns, the served column first.
+        """Yields the names and types of the columns that a table stores for the fold.
 
-        Raises DeclarationError if the fold cannot fold the rows that the pipeline's function
-        returns.
+        The served column is first. `rows` are the columns that the pipeline's function returns.
+        Raises DeclarationError if the types of these columns do not fit the fold.
         """
 
     @abstractmethod
     def contribution_sql(self, name: str, types: Types, given: Types) -> Iterator[str]:
-        """Yields Spark SQL that folds the rows of one key into a contribution.
+        """Yields Spark SQL that folds the rows of one key in a slice into a contribution.
 
         `given` contains the type of each column of these rows, by the column's name.
         """
 
     @abstractmethod
     def combination_sql(self, name: str, types: Types) -> Iterator[str]:
-        """Yields Spark SQL that folds stored rows and contributions of one key into one row."""
+        """Yields Spark SQL that folds a key's stored row and its contributions into one row."""
 
     def combined_sql(self, name: str, types: Types) -> Mapping[str, str]:
-        """Returns Spark SQL, by column, for stored columns that `combination_sql` does not produce.
+        """Returns Spark SQL for stored columns that `combination_sql` does not compute, by column.
 
-        The SQL computes these columns from the result of `combination_sql`.
+        The SQL computes these columns from the result of the SQL of `combination_sql`.
         """
         return {}
 
     def declared_text(self, name: str) -> str:
-        """Returns the fold's text, which is part of the pipeline's version.
+        """Returns a text that describes the fold. The text is part of the pipeline's version.
 
-        The text also names served columns that a newer release of Kappa has added to this kind of
-        fold.
+        If a newer release of Kappa has added served columns to this kind of fold, the text also
+        names these columns.
         """
         return str(self)
 
@@ -102,33 +102,34 @@ class Fold(ABC):
         return ()
 
     def derived_columns(self, name: str, types: Types) -> tuple[str, ...]:
-        """Returns the columns that are computed from hidden columns.
+        """Returns the names of the fold's columns that are computed from its hidden columns.
 
         Contributions do not contain these columns.
         """
         return ()
 
     def narrow_sums(self, name: str, types: Types) -> tuple[str, ...]:
-        """Returns the columns that store sums in a type that may be too narrow.
+        """Returns the names of columns whose type may be too narrow for the sums that they store.
 
-        Only tables of older builds have such columns. A contribution to such a sum has 37 digits.
+        Only tables that an older Kappa created have such columns. In a contribution, such a sum has
+        the wider type: a decimal of 37 digits.
         """
         return ()
 
     def overflow_mark(self, name: str) -> str | None:
-        """Returns the name of the boolean column that is true if a value did not fit, or None.
+        """Returns the name of a boolean column that is true if a value of the fold did not fit.
 
         A value does not fit if a sum exceeds its type, or if the values of an array exceed the
-        maximum size in bytes. The result is None if the fold has no such column.
+        maximum size in bytes. Returns None if the fold has no such column.
         """
         return None
 
     def compared_columns(self, name: str) -> tuple[str, ...]:
-        """Returns the hidden columns that are needed to test whether two values are equal."""
+        """Returns the names of hidden columns without which two values cannot be compared."""
         return ()
 
     def value_exactness(self, name: str, types: Types) -> Exactness:
-        """Returns the exactness of the values.
+        """Returns the exactness of the fold's values, which decides when two values count as equal.
 
         If `types` is empty, the result is based on the declaration alone.
         """
@@ -144,11 +145,14 @@ class Fold(ABC):
         return _one_spelling(spark_quote(name), parse_type(given[name]))
 
     def option_value(self, name: str) -> Option:
-        """Returns an option by its name. Raises KeyError if the option was not given."""
+        """Returns the value of an option of the fold.
+
+        Raises KeyError if the option was not given.
+        """
         return dict(self.options)[name]
 
     def text_of(self, name: str) -> str:
-        """Returns the declaration as text, for messages: `total = sum(x)`."""
+        """Returns the declaration of the fold as text, for messages: `total = sum(x)`."""
         return f"{name} = {self}"
 
     def __str__(self) -> str:
@@ -157,30 +161,36 @@ class Fold(ABC):
 
 
 class MergedFold(Fold):
-    """A fold that a merge can express. Its SQL is valid for Spark, DataFusion and DuckDB.
+    """A fold that a merge statement can express.
 
-    The three engines compute the same results from it.
+    Its SQL is valid for Spark, DataFusion and DuckDB, and has the same result in all three engines.
     """
 
     @property
     def is_combined(self) -> bool:
-        """Returns False, because contributions are merged without reading the stored rows first."""
+        """Returns False, because a merge statement can express the fold."""
         return False
 
     @abstractmethod
     def updated_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns SQL for the columns of a stored row after a merge, by quoted column name."""
+        """Returns SQL for the new values of a stored row's columns, by quoted column name.
+
+        The SQL is for a merge, in which `t` is the table and `s` contains the contributions.
+        """
 
     def inserted_values(self, name: str, types: Types, quote: Quote) -> Mapping[str, str]:
-        """Returns SQL for the columns of a new row, by quoted column name.
+        """Returns SQL for columns of a row that a merge inserts, by quoted column name.
 
-        The value of any other column is the value in the contribution.
+        For any other column, the merge inserts the value in the contribution.
         """
         return {}
 
 
 class ReaggregatedFold(MergedFold):
-    """A merged fold whose aggregate function can also combine two results of that function."""
+    """A fold whose aggregate function can also combine two of its own results.
+
+    For example, `max` is such a function.
+    """
 
     @property
     def aggregate_name(self) -> str:
@@ -208,7 +218,11 @@ def ignoring_nulls(held: str, contributed: str, both: str, *, alone: str | None 
 
 
 def merge_sides(column: str) -> tuple[str, str]:
-    """Returns a quoted column's SQL names in the table (`t`) and in the contributions (`s`)."""
+    """Returns the names of a quoted column in the SQL of a merge.
+
+    The first name is that of the column in the table (`t`), and the second is that in the
+    contributions (`s`).
+    """
     return f"t.{column}", f"s.{column}"
 
 
@@ -228,7 +242,7 @@ def whole_option(fold: str, name: str, number: object, least: int, most: int) ->
 
 
 def _one_spelling(value: str, kind: Type) -> str:
-    """Returns SQL that turns NaN into null and -0.0 into 0.0, for doubles and floats.
+    """Returns SQL that replaces NaN by null and -0.0 by 0.0 in doubles and floats.
 
     For other types, the SQL is `value` itself. The SQL adds 0, because `-0.0 + 0.0` is `0.0` (IEEE
     754).

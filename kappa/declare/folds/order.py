@@ -1,4 +1,8 @@
-"""The order of the log (law 4): its columns, and the only SQL that compares two places. Pure."""
+"""The order of the records in the log: its columns, and SQL that compares two positions. Pure.
+
+Records are ordered by log time, and then by topic, partition and offset. No other module compares
+positions in SQL.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ FOLD_ORDER_COLUMNS = (
 
 
 def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
-    """Returns the SQL condition that the place `one` comes after the place `other` in the log.
+    """Returns the SQL condition that one record comes after another record in the log.
 
-    A place is a sequence of SQL expressions for the columns of the order, the most significant
-    first.
+    `one` and `other` are SQL expressions for the positions of the two records: the log time, topic,
+    partition and offset, in this order (the topic may be left out).
     """
     after = f"{one[0]} > {other[0]}"
     return (
@@ -32,9 +36,9 @@ def later_condition(one: Sequence[str], other: Sequence[str]) -> str:
 
 
 def order_column(column: str, of: str) -> str:
-    """Returns the hidden column that stores one part of a value's place in the log.
+    """Returns the name of a hidden column with a part of a stored value's position in the log.
 
-    `of` is the column of the log's order for that part: `_log_time`, `_topic`, `_partition` or
-    `_offset`. `column` is the column of the value.
+    `column` is the name of the value's column. `of` names the part: `_log_time`, `_topic`,
+    `_partition` or `_offset`.
     """
     return f"_{column}{of}"

@@ -36,7 +36,7 @@ def kll(column: str, rank: float, *, k: int = 200) -> Kll:
 class Kll(Fold):
     """The fold that estimates a quantile.
 
-    Hidden columns contain the sketch, and the bounds of the true value.
+    Hidden columns contain the sketch, and the bounds between which the true value is.
     """
 
     kind = "kll"
@@ -80,11 +80,12 @@ class Kll(Fold):
         return {column: _quantile_sql(sketch, types[name], rank) for column, rank in ranks}
 
     def _quantile_ranks(self) -> tuple[float, float, float]:
-        """Returns the declared rank, and two ranks that almost surely enclose the true value.
+        """Returns the declared rank, and a lower and a higher rank.
 
-        The rank's error is within the limit in 99 of 100 cases, and exceeds twice the limit in only
-        one of a million cases. Each of the two ranks differs from the declared rank by twice the
-        limit. (DataSketches' KllHelper.getNormalizedRankError)
+        The true quantile is almost surely between the sketch's values for the lower and the higher
+        rank. Both differ from the declared rank by twice the limit of the rank's error. The error
+        is within the limit in 99 of 100 cases, and exceeds twice the limit in only one of a million
+        cases (DataSketches' KllHelper.getNormalizedRankError).
         """
         rank, error = (
             float(self.option_value("rank")),

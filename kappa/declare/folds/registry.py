@@ -1,6 +1,6 @@
-"""The registry of all kinds of folds, by their names in birth certificates.
+"""All kinds of folds, by the names under which birth certificates store them.
 
-A new kind needs one entry here.
+A new kind needs one entry in this module.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def ensure_known(
 
 
 def fold_of(kind: str, column: str | None, options: Mapping[str, Option]) -> Fold:
-    """Creates a fold from the kind, input column and options in a birth certificate."""
+    """Creates a fold from the kind, input column and options that a birth certificate stores."""
     return KINDS[kind](column, tuple(options.items()))

@@ -15,7 +15,7 @@ class ReturnedColumns:
     """The columns that a pipeline's function returns for a table.
 
     `table` identifies the table in errors: it contains the file, the line and the table's name.
-    `types` contains the types by column.
+    `types` maps the names of the columns to their types.
     """
 
     table: str
@@ -50,9 +50,10 @@ class ReturnedColumns:
                 )
 
     def check_time(self, column: str) -> None:
-        """Raises DeclarationError if rows cannot expire by this column.
+        """Raises DeclarationError if the time in `column` cannot decide when rows expire.
 
-        The column must be a timestamp, and the rows must contain the columns of the log's order.
+        The column must be a timestamp, and the rows must also contain the columns of their position
+        in the log: log time, topic, partition and offset.
         """
         kind = self.type_of(column, "expire")
         if kind != Scalar("timestamp"):

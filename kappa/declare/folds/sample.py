@@ -55,7 +55,8 @@ def sample(
 class RandomSample(TopK):
     """The fold that stores the values of the rows with the greatest random ranks.
 
-    The random rank of a row is computed from the row's place in the log, its values and its weight.
+    The random rank of a row is computed from the row's position in the log, its values and its
+    weight.
     """
 
     kind = "sample"

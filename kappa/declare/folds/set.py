@@ -26,12 +26,18 @@ def set_(column: str, *, limit: int = 1000) -> DistinctSet:
 
 
 def overflow_column(column: str) -> str:
-    """Returns the served boolean column that is true if a fold had more values than it may keep."""
+    """Returns the name of the served boolean column that shows whether values were dropped.
+
+    The column is true if a fold had more values than it may keep.
+    """
     return f"{column}_overflow"
 
 
 def cut_column(column: str) -> str:
-    """Returns the hidden column that is true if values were dropped because of their size."""
+    """Returns the name of the hidden boolean column that shows why values were dropped.
+
+    The column is true if values were dropped because of their size in bytes.
+    """
     return f"_{column}_cut"
 
 
@@ -70,11 +76,11 @@ class DistinctSet(Fold):
         return {cut_column(name): is_cut}
 
     def _set_sql(self, name: str, types: Types, found: str, before: str = "") -> Iterator[str]:
-        """Yields Spark SQL that keeps the first values of an array in the order of hashes (law 8).
+        """Yields Spark SQL that keeps the values of an array with the least hashes.
 
-        `found` is the SQL of the array of distinct values. `before` is the beginning of an SQL
-        condition, up to and including `or`, that is true if values were already dropped; it may be
-        empty.
+        So many values are kept as the limits for number and bytes allow. `found` is the SQL of the
+        array of distinct values. `before` is the beginning of an SQL condition, up to and including
+        `or`, that is true if values were already dropped; it may be empty.
         """
         kind = _element_type(types[name])
         by_hash = (

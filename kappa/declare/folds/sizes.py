@@ -5,7 +5,7 @@ values orders them by a fixed rule, and keeps only the first values: up to a num
 number of bytes. Whether a value is kept depends only on the values that precede it in that order.
 Further values can only move a value back in the order. So a value that is dropped in one slice
 would also be dropped among more values, and the result does not depend on how records are divided
-into slices (law 8).
+into slices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _size_of(kind: Type, depth: int) -> int | Size:
 
 
 def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
-    """Returns the total size of a struct in bytes: `beside`, plus the sizes of the struct's fields.
+    """Returns the total size of a struct in bytes: the sizes of its fields, plus `beside` bytes.
 
     `sizes` contains the size of each field, by the SQL suffix that selects the field. If a field
     has no fixed size, the result is a function. Called with the SQL of a struct, the function
@@ -71,26 +71,33 @@ def sum_of_sizes(sizes: dict[str, int | Size], beside: int) -> int | Size:
 
 
 def size_sql(size: int | Size, value: str) -> str:
-    """Returns Spark SQL for the size of a value in bytes."""
+    """Returns Spark SQL for the size in bytes of the value whose SQL is `value`.
+
+    `size` is the result of `size_of` for the value's type.
+    """
     return f"{size}L" if isinstance(size, int) else size(value)
 
 
 def always_fits(size: int | Size, limit: int) -> bool:
-    """Returns True if `limit` values of this size can never exceed MOST_BYTES."""
+    """Returns True if `limit` values of a type can never exceed MOST_BYTES in total.
+
+    `size` is the result of `size_of` for the type.
+    """
     return isinstance(size, int) and size * limit <= MOST_BYTES
 
 
 def is_large(values: str, size: int | Size) -> str:
     """Returns a Spark SQL condition that is true if an array's values exceed MOST_BYTES.
 
-    `size` is the size of one value. The condition is null if the array is null.
+    `values` is the SQL of the array, and `size` is the size of one value. The condition is null if
+    the array is null.
     """
     each = size_sql(size, "each")
     return f"aggregate({values}, 0L, (total, each) -> total + {each}) > {MOST_BYTES}L"
 
 
 def first_values(values: str, limit: int, size: int | Size) -> str:
-    """Returns Spark SQL that keeps the first values of an array.
+    """Returns Spark SQL that keeps the first values of an array and drops the other values.
 
     At most `limit` values are kept. As soon as the kept values exceed MOST_BYTES, no further value
     is kept. So the total size of all kept values except the last one is at most MOST_BYTES.

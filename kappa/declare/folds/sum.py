@@ -29,7 +29,7 @@ def sum_(column: str) -> Sum:
 class Sum(MergedFold):
     """The fold that adds the values that are not null.
 
-    Hidden columns contain the sum in a wider type.
+    Hidden columns of the table contain the sum in a wider type than the served column.
     """
 
     kind = "sum"

@@ -1,9 +1,9 @@
 """Totals: sums in a type so wide that no number of records can cause an overflow. Pure.
 
 The sum and the average use totals. A total is exact for whole numbers and decimals. Totals are
-combined only by additions, so the value does not depend on the order of records, or on how records
-are divided into slices. If the value does not fit the served column, the total is still stored, and
-the value may fit again later.
+combined only by additions, so their value does not depend on the order of records, or on how
+records are divided into slices. If the value does not fit the served column, the total is still
+stored, and the value may fit again later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _GREATEST_DOUBLE = "cast('1.7976931348623157e308' as double)"
 
 
 def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
-    """Returns the type of a served sum. Raises DeclarationError if the input cannot be summed."""
+    """Returns the type of the served column of a sum.
+
+    Raises DeclarationError if values of the input column cannot be added.
+    """
     kind = rows.type_of(str(fold.column), fold.text_of(name))
     if isinstance(kind, Scalar) and kind.name in INTEGERS:
         return Scalar("bigint")
@@ -53,7 +56,10 @@ def summed_type(fold: Fold, name: str, rows: ReturnedColumns) -> Type:
 
 
 def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
-    """Yields the names and types of a total's hidden columns. `served` is the served sum's type."""
+    """Yields the names and types of the hidden columns in which a sum is stored.
+
+    These types are wider than `served`, which is the type of the served column `name`.
+    """
     yield _sum_column(name), carried_type(str(served))
     if served == Scalar("double"):
         yield _large_column(name), "double"
@@ -62,9 +68,9 @@ def total_columns(name: str, served: Type) -> Iterator[tuple[str, str]]:
 
 
 def total_of(name: str, types: Types) -> Total:
-    """Returns the total that belongs to the served column `name`.
+    """Returns the total of the served column `name`: its sum, as hidden columns store it.
 
-    `types` contains the table's stored columns, which show the form of the total.
+    `types` contains the table's stored columns; they show in which form the total is stored.
     """
     if _carry_column(name) in types:
         return CarriedTotal(_sum_column(name), types[_sum_column(name)], _carry_column(name))
@@ -77,7 +83,10 @@ def total_of(name: str, types: Types) -> Total:
 
 
 def carried_type(kind: str) -> str:
-    """Returns the type of a sum in contributions: a decimal of 37 digits, or double for doubles."""
+    """Returns the type that a sum has in a contribution. `kind` is the type of the stored sum.
+
+    The result is a decimal of 37 digits, or double for doubles.
+    """
     match parse_type(kind):
         case Scalar("bigint"):
             return WIDE
@@ -89,10 +98,10 @@ def carried_type(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A total in one column, whose type is a decimal of 37 digits.
+    """A total: a sum that a table stores in one column, with 37 digits.
 
-    In builds that are older than wide totals, the column is narrower. In those builds, the cast of
-    a sum that does not fit fails in every engine.
+    In a table that an older Kappa created, the column may have fewer digits. In such a table, the
+    cast of a sum that does not fit fails in every engine.
     """
 
     column: str
@@ -100,45 +109,57 @@ class Total:
 
     @property
     def is_narrow(self) -> bool:
-        """Returns True if the column's type is narrower than the type of sums in contributions.
+        """Returns True if the column of the total has a narrower type than sums in contributions.
 
         Then a sum may not fit the column.
         """
         return carried_type(self.kind) != self.kind
 
     def contribution_sql(self, value: str, kind: Type) -> Iterator[str]:
-        """Yields Spark SQL that adds input values of the type `kind` to a contribution."""
+        """Yields Spark SQL that adds the input values of one key, for a contribution.
+
+        `value` is the SQL of an input value, and `kind` is its type.
+        """
         yield f"{_sum_aggregate(value, kind, self.kind)} as {spark_quote(self.column)}"
 
     def combination_sql(self) -> Iterator[str]:
-        """Yields Spark SQL that adds the totals of a key's stored row and contributions."""
+        """Yields Spark SQL that adds the totals in a key's stored row and in its contributions."""
         yield f"sum({spark_quote(self.column)}) as {spark_quote(self.column)}"
 
     def combined_sql(self) -> Mapping[str, str]:
-        """Returns Spark SQL that computes the total's columns from those of `combination_sql`."""
+        """Returns Spark SQL that converts the result of `combination_sql` to the stored types.
+
+        The SQL is by column name.
+        """
         return {self.column: _cast_sql(spark_quote(self.column), self.kind)}
 
     def updated_values(self, quote: Quote) -> Mapping[str, str]:
-        """Returns SQL for the total's columns after a merge into a stored row."""
+        """Returns SQL for the total's columns in a stored row that a merge updates.
+
+        The SQL adds the total in a contribution to the stored total. It is by quoted column name.
+        """
         held, contributed = merge_sides(quote(self.column))
         both = _cast_sql(f"cast({held} as {carried_type(self.kind)}) + {contributed}", self.kind)
         alone = _cast_sql(contributed, self.kind)
         return {self.column: ignoring_nulls(held, contributed, both, alone=alone)}
 
     def inserted_values(self, quote: Quote) -> Mapping[str, str]:
-        """Returns SQL for the total's columns in a new row."""
+        """Returns SQL for the total's columns in a row that a merge inserts.
+
+        The SQL is by quoted column name.
+        """
         return {self.column: _cast_sql(f"s.{quote(self.column)}", self.kind)}
 
     def value_sql(self, kept: Mapping[str, str], served: str) -> str:
-        """Returns SQL that casts the value to the type `served`.
+        """Returns SQL for the total's value in the type `served`, the type of the served column.
 
-        The result of the SQL is null if the cast overflows. `kept` contains the SQL of the total's
-        columns, by name.
+        The result of the SQL is null if the value does not fit. `kept` contains the SQL of the
+        total's columns, by name.
         """
         return f"try_cast({kept[self.column]} as {served})"
 
     def quotient_sql(self, kept: Mapping[str, str], counted: str) -> str:
-        """Returns SQL for the value divided by `counted`, as a double.
+        """Returns SQL for the total's value divided by `counted`, as a double.
 
         `kept` contains the SQL of the total's columns, by name. `counted` is SQL for a number that
         is not 0.
@@ -148,9 +169,10 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTotal(Total):
-    """A total that may need more than 37 digits: `carry` times 10^37 units, plus a remainder.
+    """A total of decimals that may need more than 37 digits, stored in two columns.
 
-    The remainder is at least 0 and less than 10^37 units, so each value has only one
+    The value is `carry` times 10^37 units, plus a remainder. (A unit is a 1 in the last digit of
+    the decimal.) The remainder is at least 0 and less than 10^37 units, so each value has only one
     representation. The number 10^37 itself has 38 digits and does not fit the type of the
     remainder, so the SQL subtracts half of 10^37 twice.
     """
@@ -236,9 +258,10 @@ class CarriedTotal(Total):
         return f"case when {self._is_full(one, other)} then 1 else 0 end"
 
     def _within_sql(self, kept: Mapping[str, str]) -> str:
-        """Returns SQL for the value as a decimal of 38 digits.
+        """Returns SQL for the total's value as a decimal of 38 digits.
 
-        The result of the SQL is null if the value has more digits.
+        The result of the SQL is null if the value has more digits. `kept` contains the SQL of the
+        total's columns, by name.
         """
         rest, carry = kept[self.column], kept[self.carry]
         negative = f"{self._narrow_sql(f'{rest} - {self._half_sql}')} - {self._half_sql}"
@@ -321,17 +344,17 @@ def _sum_aggregate(value: str, kind: Type, stored: str) -> str:
 
 
 def _cast_sql(summed: str, kind: str) -> str:
-    """Returns SQL that casts a sum to the stored type.
+    """Returns SQL that casts a sum to the type `kind` of the column that stores the sum.
 
-    Only the types of sums may be cast: bigint, decimal and double have the same meaning in all
-    engines. Other types may not; for example, DataFusion's `timestamp` counts nanoseconds, and so
+    Only the types of sums may be cast here: bigint, decimal and double have the same meaning in all
+    engines. Other types do not; for example, DataFusion's `timestamp` counts nanoseconds, and so
     cannot represent a time after the year 2262.
     """
     return f"cast({summed} as {kind})"
 
 
 def _sum_column(name: str) -> str:
-    """Returns the name of a total's first hidden column. Some totals have a second column."""
+    """Returns the name of the first hidden column in which the sum of a served column is stored."""
     return f"_{name}_sum"
 
 
@@ -341,5 +364,5 @@ def _carry_column(name: str) -> str:
 
 
 def _large_column(name: str) -> str:
-    """Returns the name of the hidden column that contains the sum of a total's large doubles."""
+    """Returns the name of the hidden column that contains the sum of a column's large doubles."""
     return f"_{name}_large"

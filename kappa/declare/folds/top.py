@@ -42,7 +42,7 @@ def top_k(column: str, k: int = 10, *, by: str | None = None) -> TopK:
 class TopK(Fold):
     """The fold that stores the values of the rows with the greatest ranks.
 
-    A hidden column contains the ranks, and the places of the rows in the log.
+    A hidden column contains the ranks of these rows, and the positions of the rows in the log.
     """
 
     kind = "top_k"
@@ -54,12 +54,12 @@ class TopK(Fold):
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Returns the column of the values, followed by the column `by` if `by` is declared."""
+        """Returns the name of the column with the values, and the column `by` if it is declared."""
         by = dict(self.options).get("by")
         return (str(self.column),) if by is None else (str(self.column), str(by))
 
     def ranked_types(self, name: str, rows: ReturnedColumns) -> tuple[Type, Type]:
-        """Returns the types of the rank and of the value.
+        """Returns the type by which the fold ranks rows, and the type of the stored values.
 
         Raises DeclarationError if the fold cannot rank the rows that the pipeline's function
         returns.
@@ -68,7 +68,10 @@ class TopK(Fold):
         return by, rows.type_of(str(self.column), self.text_of(name))
 
     def ranked_sql(self, given: Types) -> tuple[str, str, str]:
-        """Returns Spark SQL for a row's rank, its value, and the condition that neither is null."""
+        """Returns three texts of Spark SQL: for a row's rank, for its value, and a condition.
+
+        The condition is true if neither the rank nor the value is null.
+        """
         value, by = self.input_sql(given), self.input_sql(given, self.input_columns[-1])
         return by, value, f"{by} is not null and {value} is not null"
 
@@ -120,11 +123,11 @@ class TopK(Fold):
     def _top_sql(
         self, name: str, types: Types, ranked: str, rows: str, before: str = ""
     ) -> Iterator[str]:
-        """Yields Spark SQL that keeps the first ranked rows.
+        """Yields Spark SQL that keeps the first rows of an array of ranked rows.
 
-        `ranked` is the SQL of the array of ranked rows, and `rows` the SQL of their number.
-        `before` is the beginning of an SQL condition, up to and including `or`, that is true if
-        rows were already dropped; it may be empty.
+        `ranked` is the SQL of the array, and `rows` is the SQL of the number of its rows. `before`
+        is the beginning of an SQL condition, up to and including `or`, that is true if rows were
+        already dropped; it may be empty.
         """
         array = parse_type(types[_top_column(name)])
         assert isinstance(array, Array), "ranked rows are stored as an array"
@@ -148,8 +151,8 @@ def _row_size(by: Type, value: Type) -> int | Size:
 
 
 def _top_column(name: str) -> str:
-    """Returns the hidden column that contains the ranked rows of a served column.
+    """Returns the name of the hidden column that contains the ranked rows of a served column.
 
-    For each row, the hidden column contains the value, the rank, and the row's place in the log.
+    For each row, the hidden column contains the value, the rank, and the row's position in the log.
     """
     return f"_{name}_top"

@@ -1,8 +1,8 @@
-"""The formats of records: they turn bytes into the fields of an event, or reject them.
+"""The formats of records: they decode bytes to the fields of an event, or reject the bytes.
 
-Formats do not depend on topics. `kappa/records/record.py` makes rows from fields of any format.
-Each format is one file in this folder, and has an entry in `topic_formats.py`. Read the package in
-this order:
+Formats do not depend on topics. `kappa/records/record.py` makes rows from the decoded fields. Each
+format is one file in this folder, and has an entry in `topic_formats.py`. Read the package in this
+order:
 
 - `format.py`: the protocol of formats, and of the readers that they create.
 - `topic_formats.py`: the formats that a topic may declare for its values and its keys.

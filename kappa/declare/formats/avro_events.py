@@ -1,6 +1,6 @@
-"""Events in Avro's binary encoding, with or without the framing of a schema registry.
+"""Events in Avro's binary encoding, with or without the id of a registry's schema before them.
 
-fastavro decodes records with a copy of the schema that has no logical types. Then `Landing.land`
+fastavro decodes records with a copy of the schema that has no logical types. Then this module
 converts each decoded value to the value in the row, by the rules of values/value.py. So decimals
 are exact, and times are in microseconds. Source:
 https://avro.apache.org/docs/1.12.0/specification/.
@@ -130,7 +130,10 @@ class Avro:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields lines of text: the name of the format, and the schemas without documentation."""
+        """Yields the lines of text with which a version describes the format.
+
+        They are the name of the format, and the schemas without documentation.
+        """
         yield f"format avro{', framed by a registry' if self.framed else ''}"
         yield from (f"schema {each}" for each in (*self.references, self.text))
 
@@ -153,8 +156,9 @@ class Avro:
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Encodes JSON fields as an Avro record, with the declared schema.
 
-        Raises UsageError if the schema cannot represent the fields, or if the record must be framed
-        but the schema comes from a file, and so has no id.
+        Raises UsageError if the schema cannot represent the fields. Also raises UsageError if the
+        record must begin with the id of a registry's schema, but the schema comes from a file and
+        has no id.
         """
         del columns
         if self.framed and self.pin is None:
@@ -171,8 +175,9 @@ class Avro:
 
 
 def written_record(schema: AvroSchema, number: int | None, fields: Mapping[str, Any]) -> bytes:
-    """Encodes JSON fields as an Avro record. If `number` is given, frames it with this schema id.
+    """Encodes JSON fields as an Avro record.
 
+    If `number` is given, the record begins with this number as the id of a registry's schema.
     Raises UsageError if the schema cannot represent the fields.
     """
     from fastavro import schemaless_writer  # noqa: PLC0415  # see avro_schema.py
@@ -194,7 +199,7 @@ def landings_of(schema: AvroSchema) -> dict[str, Landing]:
     """Returns the landing of each field of an event, by the field's name.
 
     A landing is the column for a field, together with the function that converts the field's
-    decoded value to the value in the row.
+    decoded value to the value in the row. `schema` is the schema of the event.
     """
     return field_landings(schema.whole, schema.named)
 
@@ -206,7 +211,7 @@ def _of_kind(found: RegisteredSchema) -> AvroSchema:
 
 
 class AvroReader:
-    """The reader of Avro records. It decodes each record with the schema of the record's writer."""
+    """A reader of Avro records. It decodes each record with the schema of the record's writer."""
 
     def __init__(self, form: Avro) -> None:
         self._schema = parse_avro(form.text, form.references)
@@ -246,7 +251,7 @@ class AvroReader:
         return self._schema.whole
 
     def writer_schema(self, schema_id: int) -> Any:
-        """Returns the schema with this id in the registry, without logical types.
+        """Returns the registry's schema with this id, without logical types.
 
         If no record can be read with that schema, returns a Rejected that contains the reason.
         """
@@ -276,11 +281,11 @@ class AvroReader:
 
 
 def field_landings(schema: Any, named: Mapping[str, Any]) -> dict[str, Landing]:
-    """Returns the landing of each field of an event, by the field's name.
+    """Returns the column and the conversion function for each field of an event, by field name.
 
-    `schema` is a schema that fastavro has parsed, and `named` contains its named types. Raises
-    DeclarationError if the schema is not a record, or has no fields. If a field cannot become a
-    column, its landing raises an error when the landing is used.
+    The two form a `Landing`. `schema` is a schema that fastavro has parsed, and `named` contains
+    its named types. Raises DeclarationError if the schema is not a record, or has no fields. If a
+    field cannot become a column, its landing raises an error when the landing is used.
     """
     if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
         raise DeclarationError(
@@ -305,7 +310,7 @@ class _SchemaLander:
         self._named = named
 
     def part_landing(self, schema: Any, path: str, within: tuple[str, ...]) -> Landing:
-        """Returns the landing of a part of a schema.
+        """Returns the column type and the conversion function for a part of a schema.
 
         `path` is the part's place in the event, for errors. `within` contains the names of the
         records that enclose the part. Raises DeclarationError if the part cannot become a column.
@@ -367,7 +372,7 @@ class _SchemaLander:
 
 
 def _logical_landing(logical: str, schema: Mapping[str, Any], path: str) -> Landing | None:
-    """Returns the landing of a logical type.
+    """Returns the column type and the conversion function for a logical type of Avro.
 
     Returns None if this module does not know the logical type, which is then ignored. Raises
     DeclarationError if the logical type cannot become a column.

@@ -1,4 +1,4 @@
-"""Parses Avro schemas, decides which schemas are safe to use, and reads records with fastavro.
+"""Parses Avro schemas, refuses unsafe schemas, and decodes records with fastavro.
 
 This module does not depend on topics.
 """
@@ -28,7 +28,7 @@ _MOST_PARTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A parsed Avro schema, in two forms.
+    """A parsed Avro schema, in its original form and in a form for decoding.
 
     `whole` is the original schema, and `named` contains its named types. `bare` is a copy without
     logical types, with which records are decoded.
@@ -68,9 +68,9 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
 
 
 def _as_record(schema: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a record's schema unchanged, and wraps any other schema in a record with one field.
+    """Returns the schema of a record unchanged, and wraps any other schema in a record's schema.
 
-    The encoded bytes are the same in both cases.
+    The wrapping record has a single field. The encoded bytes are the same in both cases.
     """
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error") or (isinstance(kind, str) and kind in named):
@@ -132,10 +132,10 @@ def _damage_of(error: Exception) -> str:
 
 @cache
 def _fastavro_reader() -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    """Returns fastavro's function that reads records, and the errors that the function can raise.
+    """Returns fastavro's function that decodes records, and the errors that it can raise.
 
-    The first type of error is for schemas that do not match; the other types are the errors that
-    damaged values can cause. The function and the errors are imported on the first call.
+    The second value is the error for schemas that do not match, and the third value contains the
+    errors for damaged values. fastavro is imported on the first call.
     """
     from fastavro import schemaless_reader  # noqa: PLC0415  # see `parsed`
     from fastavro.read import SchemaResolutionError  # noqa: PLC0415
@@ -244,7 +244,7 @@ def _logical_types(
 
 
 class _WithinItself(Exception):
-    """The error for a type that contains itself. Its message is the name of the type."""
+    """The error for a type of a schema that contains itself. Its message is the type's name."""
 
 
 def _count_parts(
@@ -252,8 +252,8 @@ def _count_parts(
 ) -> int:
     """Counts the parts of a schema. The parts of a named type are counted at each use of the type.
 
-    `within` contains the names of the enclosing types, and `known` the counts of named types so
-    far. Raises _WithinItself if a type contains itself.
+    `within` contains the names of the enclosing types, and `known` contains the number of parts of
+    each named type that was already counted. Raises _WithinItself if a type contains itself.
     """
     name = str(schema.get("name")) if isinstance(schema, dict) else str(schema)
     if name not in named:

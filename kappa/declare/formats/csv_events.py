@@ -72,7 +72,10 @@ class Csv:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format with its separator, and the declared fields."""
+        """Yields the lines of text with which a version describes the format.
+
+        They are the name of the format with its separator, and the declared fields.
+        """
         yield f"format csv separated by {self.separator!r}"
         if self.fields is not None:
             yield f"fields {', '.join(map(repr, self.fields))}"
@@ -81,7 +84,10 @@ class Csv:
         """Returns None, because the topic itself declares the event."""
 
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
-        """Raises DeclarationError if a column is an array or a struct, or is not a field."""
+        """Raises DeclarationError if the format cannot represent an event's columns.
+
+        A column must not be an array or a struct, and must be one of the fields of a line.
+        """
         check_plain(columns, self._field_names(columns), "format csv", by_schema=by_schema)
 
     def event_reader(self, columns: Sequence[Column]) -> CsvReader:
@@ -138,9 +144,9 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class CsvReader:
-    """The reader of lines whose values are the fields `names`.
+    """A reader of lines of separated values, which are the fields `names`.
 
-    At least the first `least` fields must be present.
+    A line must contain at least the first `least` fields.
     """
 
     names: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Reads a change of a row from Debezium's envelope and the Kafka key, in any encoding. Pure.
 
-A *fact* is a column of the event that describes the change instead of the row, for example the
-operation, the position in the source, the time or the identity. A mapping from column names to
-parts of the envelope defines the facts.
+A *fact* is a column of the event that describes the change itself instead of the row, for example
+the operation, the position in the source, the time or the identity. A format maps the names of
+these columns to parts of the envelope.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ _MOST_SCHEMAS = 64
 
 
 def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns the facts that a format declares, and the default facts, as `{column: part}`.
+    """Returns the columns that describe a change itself, as `{column: part of the envelope}`.
 
-    A declared fact replaces the default fact for the same part. Raises DeclarationError if a
-    declared fact is not a part of a change.
+    These columns are called facts. `given` contains the facts that the format declares. A declared
+    fact replaces the default fact for the same part. Raises DeclarationError if a declared fact is
+    not a part of a change.
     """
     if not isinstance(given, Mapping | None):
         raise DeclarationError(
@@ -69,9 +70,10 @@ def facts_of(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
-    """Raises DeclarationError if the column of a fact is not declared as the fact requires.
+    """Raises DeclarationError if a column that describes a change is not declared correctly.
 
-    The column must have the type of the fact, and may have no default and no old name.
+    `facts` maps these columns to parts of Debezium's envelope. Such a column must have the type of
+    its part, and may have no default and no old name.
     """
     for column in columns:
         path = facts.get(column.name)
@@ -104,7 +106,10 @@ def check_facts(columns: Sequence[Column], facts: Mapping[str, str]) -> None:
 
 
 def change_moment(source: Mapping[str, Any]) -> int | None:
-    """Returns the time of a change at its source in microseconds since 1970, or None if unknown."""
+    """Returns the time of a change at its source, or None if the time is not known.
+
+    The time is in microseconds since 1970. `source` is the block `source` of Debezium's envelope.
+    """
     for name, factor, divisor in _MOMENTS:
         found = source.get(name)
         if type(found) is int:
@@ -153,10 +158,10 @@ def _plain_text(found: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopePart:
-    """The decoded value or key of a record: its fields, and the schema with which it was written.
+    """The decoded value or key of a record: its fields, and the schema of its writer.
 
-    `schema` is a value that is equal for equal schemas. `written` returns the description of the
-    schema. Both are None for a record without a schema.
+    `schema` identifies the schema: it is equal for equal schemas. `written` is a function that
+    returns the description of the schema. Both are None for a record without a schema.
     """
 
     fields: Mapping[str, Any]
@@ -165,7 +170,7 @@ class EnvelopePart:
 
 
 class EnvelopeReader:
-    """The reader of changes, for the columns and the facts of one event."""
+    """A reader of changes in Debezium's envelope, for the columns of one event."""
 
     def __init__(
         self, columns: Sequence[Column], facts: Mapping[str, str], values: RowValues
@@ -185,7 +190,7 @@ class EnvelopeReader:
         self._before = next((c for c, path in self._facts.items() if path == BEFORE), None)
 
     def read_change(self, key: Callable[[], EnvelopePart], value: EnvelopePart) -> SourceChange:
-        """Returns the change that an envelope describes.
+        """Returns the change that a record's value, an envelope of Debezium, describes.
 
         `key` returns the decoded Kafka key, and is called only if a column needs the key. Raises
         Rejected if the value is not a change.
@@ -256,7 +261,7 @@ class EnvelopeReader:
         }
 
     def _checks_of(self, side: str, parts: EnvelopePart) -> Mapping[str, Check]:
-        """Returns the functions that convert the values of a row, by column name.
+        """Returns the functions that check and convert the values of a row, by column name.
 
         `side` is the part of the record that contains the row: "before", "after" or "key". If a
         column of the event contains the whole row before the change, the entry "" is the function
@@ -320,7 +325,10 @@ def _fact_check(column: Column, path: str) -> Check:
 
 
 def _moment_unit(path: str) -> str:
-    """Returns the unit of the time in a part such as `source.ts_ms`, from the end of its name."""
+    """Returns the unit of the time at a path in the envelope, such as `source.ts_ms`.
+
+    The end of the path shows the unit.
+    """
     return {"ms": "millis", "ns": "nanos"}.get(path.rpartition("_")[2], "micros")
 
 

@@ -119,12 +119,15 @@ class Debezium:
     def tells_operation(self) -> frozenset[str]:
         """Returns the names of the columns that contain the operation of a change.
 
-        The event of a function's topic must have at least one of these columns.
+        The event of a topic that a function reads must have at least one of these columns.
         """
         return frozenset(name for name, path in self.facts if path == OPERATION)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and each option that differs from its default."""
+        """Yields the lines of text with which a version describes the format.
+
+        They are the name of the format, and each option that differs from its default.
+        """
         yield f"format debezium-{self.encoding}"
         if self.times is not None:
             yield f"times are {self.times}"
@@ -140,8 +143,8 @@ class Debezium:
     def check_event(self, columns: Sequence[Column], *, by_schema: bool) -> None:
         """Raises DeclarationError if the event's columns cannot represent a change of a row.
 
-        The event must be declared by columns, because a JSON Schema cannot declare it. The column
-        of a fact must have the type of that fact.
+        The event must be declared by columns, because a JSON Schema cannot declare it. A column
+        that describes the change itself must have the type that belongs to its part of the change.
         """
         if by_schema:
             raise DeclarationError(
@@ -177,7 +180,10 @@ class Debezium:
 
 
 class PartsReader(Protocol):
-    """A reader that decodes the values and the Kafka keys of records in one encoding."""
+    """A reader that decodes the values and the Kafka keys of Debezium's records.
+
+    There is one class of readers for each encoding.
+    """
 
     def split_value(self, value: bytes) -> EnvelopePart: ...  # noqa: D102  # as in JsonParts
 
@@ -185,7 +191,7 @@ class PartsReader(Protocol):
 
 
 class DebeziumReader:
-    """The reader of changes, for one `Debezium` format and the columns of one event."""
+    """A reader of changes, for one `Debezium` format and the columns of one event."""
 
     def __init__(self, form: Debezium, columns: Sequence[Column]) -> None:
         self._parts: PartsReader = (
@@ -215,9 +221,10 @@ class DebeziumReader:
         return self._envelope.key_value(self._parts.split_key(key), column)
 
     def column_check(self, column: Column) -> Check:
-        """Returns a function that returns its value unchanged.
+        """Returns a function that returns its argument unchanged.
 
-        The values of a row are already converted when the change is decoded.
+        No conversion is needed, because `read_change` and `fields` already convert the values of a
+        row.
         """
         del column
         return _as_it_is
@@ -245,7 +252,7 @@ def check_changes(
     key: str | None,
     keyed: bool,
 ) -> None:
-    """Raises DeclarationError if a declared option cannot be used with changes of rows.
+    """Raises DeclarationError if an option of a topic cannot be used with changes of rows.
 
     `form` is the format of the topic's values, and `keyed` is True if a `key_format` is declared.
     The other arguments are the topic's options.
@@ -293,7 +300,10 @@ def check_changes(
 def check_operation(
     source: Source, pipeline: str, topic: str, form: Debezium, names: set[str]
 ) -> None:
-    """Raises DeclarationError if the columns `names` do not show which changes are deletions."""
+    """Raises DeclarationError if the columns `names` of an event do not show deletions.
+
+    A pipeline's function that reads changes needs a column with the operation of each change.
+    """
     if not form.tells_operation & names:
         tells = min(form.tells_operation)
         raise DeclarationError(
@@ -308,7 +318,10 @@ class JsonParts:
     """A reader of values and keys that were written by Kafka Connect's JSON converter."""
 
     def __init__(self, *, exact: bool) -> None:
-        """Stores whether numbers are decoded with all digits (`exact`), or as floats."""
+        """Creates a reader. If `exact` is True, numbers are decoded with all digits.
+
+        Otherwise, numbers with a fraction or an exponent are decoded as floats.
+        """
         self._fields = JsonFormat(exact=exact).fields
 
     def split_value(self, value: bytes) -> EnvelopePart:
@@ -338,7 +351,7 @@ def _split_parts(found: dict[str, Any]) -> EnvelopePart:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """A schema from the registry with which records were written."""
+    """A schema of the registry with which a writer has encoded records."""
 
     schema: AvroSchema
 
@@ -347,9 +360,9 @@ class _Writer:
 
 
 class AvroParts:
-    """A reader of values and keys in Avro. It decodes each with the schema of the writer.
+    """A reader of values and keys in Avro, which decodes each with its writer's schema.
 
-    The schema registry returns this schema for the id in the value or key.
+    Each value and each key contains the id of its writer's schema in the schema registry.
     """
 
     def __init__(self) -> None:
@@ -405,8 +418,9 @@ def _open_writer(schema_id: int) -> _Writer | Rejected:
 def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes:
     """Encodes a change in Debezium's envelope, for tests.
 
-    `fields` contains the columns of the row and the facts of the change. Raises UsageError if the
-    time of the change is not valid.
+    `fields` contains the columns of the row, and the columns that describe the change itself.
+    `facts` maps the latter columns to parts of the envelope. Raises UsageError if the time of the
+    change is not valid.
     """
     row: dict[str, Any] = {}
     blocks: dict[str, dict[str, Any]] = {"source": {"connector": "by hand"}, "transaction": {}}
@@ -436,9 +450,10 @@ def written_change(fields: Mapping[str, Any], facts: Mapping[str, str]) -> bytes
 
 
 def written_key(name: str, value: Any, facts: Mapping[str, str]) -> bytes:
-    """Encodes the Kafka key of a row.
+    """Encodes the Kafka key of a row, for tests.
 
-    If the column is the fact `key`, its value is already the text of the whole key.
+    `name` is the name of the key column. If `facts` maps this column to the part `key`, the
+    column's value is already the text of the whole key.
     """
     if facts.get(name) == KEY:
         return str(value).encode()

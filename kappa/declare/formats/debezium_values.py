@@ -50,10 +50,10 @@ _UNAVAILABLES = {_UNAVAILABLE, base64.b64encode(_UNAVAILABLE.encode()).decode()}
 
 @dataclass(frozen=True, slots=True)
 class WritingSchema:
-    """The description of how a value was written: the name of its Connect schema, and its parts.
+    """A description of how a value was written: the name of its Connect schema, and its parts.
 
     `name` is "" if the value has no meaning beyond its type. `scale` is the scale of a decimal.
-    `element` describes the elements of an array, and `fields` the fields of a struct.
+    `element` describes the elements of an array, and `fields` describes the fields of a struct.
     """
 
     name: str = ""
@@ -67,9 +67,9 @@ PLAIN = WritingSchema()
 
 
 def of_connect(schema: Any, deep: int = 0) -> WritingSchema:
-    """Returns the description of how a value was written, from Connect's schema in JSON.
+    """Returns the description of how a value was written, from Kafka Connect's schema in JSON.
 
-    Damaged parts of the schema count as having no meaning beyond their types.
+    Damaged parts of the schema are treated like parts that state no meaning beyond their types.
     """
     if not isinstance(schema, dict) or deep > _DEEPEST:
         return PLAIN

@@ -13,7 +13,7 @@ from kappa.declare.values.value import Check
 
 
 class EventReader(Protocol):
-    """The reader of events, for one declared format and one declared event."""
+    """A reader of events, for one declared format and one declared event."""
 
     def fields(self, value: bytes) -> dict[str, Any]:
         """Decodes the fields of an event, by name. The result does not contain absent fields.
@@ -26,13 +26,13 @@ class EventReader(Protocol):
 
 
 class RecordFormat(Protocol):
-    """A format of records. Two formats that are equal decode all records to the same fields."""
+    """A format of records. If two formats are equal, they decode all records to the same fields."""
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the declared options as lines of text, or nothing for plain JSON.
+        """Yields the lines of text with which a version describes the format and its options.
 
-        The lines are part of the version, of the archive's fingerprint and of the birth
-        certificate.
+        For plain JSON, there are no lines. The archive's fingerprint and the birth certificate also
+        contain the lines.
         """
 
     def declared_event(self) -> tuple[Column, ...] | SchemaPlace | None:
@@ -65,10 +65,11 @@ class RowEffect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """A change at a source: its effect, the columns of the row, and the facts of the change.
+    """A change at a source: its effect, the row, and the columns that describe the change.
 
-    For a deleted row, `fields` contains the values that the source still knew. For a truncated
-    table, `fields` contains only facts.
+    `fields` contains the values of these columns. For a deleted row, `fields` contains the values
+    that the source still knew. For a truncated table, there is no row, and `fields` contains only
+    the columns that describe the change.
     """
 
     effect: RowEffect
@@ -77,7 +78,7 @@ class SourceChange:
 
 @runtime_checkable
 class SourceChangeReader(EventReader, Protocol):
-    """The reader of events for a format whose records are changes of rows."""
+    """A reader of events for a format whose records are changes of rows."""
 
     def read_change(self, key: bytes | None, value: bytes) -> SourceChange:
         """Decodes a change. Raises Rejected if the bytes are not a change."""

@@ -65,10 +65,11 @@ class Json:
             self.declared_event()
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields a line for framed records, and nothing for plain JSON.
+        """Yields the lines of text with which a version describes the format.
 
-        Plain JSON has no line, so that a topic's version is the same as before Kappa had formats.
-        The schema of a subject is the topic's event, and so is already part of the version.
+        If records begin with a schema's id, there is one line. For plain JSON there is no line, so
+        that a topic's version is the same as before Kappa had formats. The schema of a subject is
+        the topic's event, and so is already part of the version.
         """
         if self.framed:
             yield "format json, framed by a registry"
@@ -105,8 +106,8 @@ class Json:
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Encodes an event as JSON text in UTF-8.
 
-        If the format is framed, the result begins with the id of the pinned schema, or with the id
-        0 if no schema is pinned.
+        If records of this format begin with a schema's id, the result begins with the id of the
+        pinned schema, or with the id 0 if no schema is pinned.
         """
         del columns
         text = json.dumps(fields, ensure_ascii=False).encode()
@@ -117,7 +118,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class JsonReader:
-    """The reader of JSON objects. `fields` decodes the fields of one record."""
+    """A reader of JSON objects. `fields` decodes the fields of one record."""
 
     fields: Callable[[bytes], dict[str, Any]]
 

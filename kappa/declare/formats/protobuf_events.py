@@ -1,4 +1,4 @@
-"""Events as Protobuf messages, with or without the framing of a schema registry."""
+"""Events as Protobuf messages, with or without the id of a registry's schema before them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,10 @@ class Protobuf:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, and lines that describe the declared message."""
+        """Yields the lines of text with which a version describes the format.
+
+        They are the name of the format, and lines that describe the declared message.
+        """
         yield f"format protobuf {self.message}{', framed by a registry' if self.framed else ''}"
         yield from _described_lines(self.described_message(), set())
 
@@ -162,8 +165,9 @@ class Protobuf:
     def encode_event(self, fields: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         """Encodes fields as a message, by Protobuf's standard mapping from JSON.
 
-        Raises UsageError if the message cannot represent the fields, or if the record must be
-        framed but the schema comes from a file, and so has no id.
+        Raises UsageError if the message cannot represent the fields. Also raises UsageError if the
+        record must begin with the id of a registry's schema, but the schema comes from a file and
+        has no id.
         """
         from google.protobuf import json_format, message_factory  # noqa: PLC0415  # see message_types
 
@@ -185,7 +189,7 @@ class Protobuf:
         return frame_message(self.pin.id, _written_indexes(indexes_of(message)) + value)
 
     def described_message(self) -> Any:
-        """Returns the descriptor of the declared message."""
+        """Returns the descriptor of the declared message, as Google's library represents it."""
         return message_named(message_types(self.text, self.references), self.message)
 
     def _field_landings(self) -> dict[str, Landing]:
@@ -205,7 +209,10 @@ def types_of(found: RegisteredSchema) -> Any:
 
 
 class ProtobufReader:
-    """The reader of messages of the declared type. Writers may use other schemas for that type."""
+    """A reader of messages of the declared type.
+
+    The writer of a message may have used another schema for that type.
+    """
 
     def __init__(self, form: Protobuf, columns: Sequence[Column]) -> None:
         from google.protobuf import message_factory  # noqa: PLC0415  # see message_types
@@ -252,14 +259,14 @@ class ProtobufReader:
 
     @property
     def message_descriptor(self) -> Any:
-        """Returns the descriptor of the declared message."""
+        """Returns the descriptor of the declared message, as Google's library represents it."""
         return self._message.DESCRIPTOR
 
     def frame_bytes(self, value: bytes) -> bytes | None:
-        """Returns the bytes that precede the message in a value.
+        """Returns the bytes before the message in a value: the id of a schema, and message indexes.
 
-        The result is empty if records are not framed, and None if the frame is not valid or the
-        value contains a message of another type.
+        The result is empty if records of the format have no such bytes. Returns None if these bytes
+        are not valid, or if the value contains a message of another type.
         """
         if not self._framed:
             return b""
@@ -301,8 +308,8 @@ class ProtobufReader:
 def _described_lines(message: Any, seen: set[str]) -> Iterator[str]:
     """Yields lines that describe a message, and the messages and enums that it contains.
 
-    Each message and each enum is described once; `seen` contains the names of the messages and
-    enums that are already described.
+    Each message and each enum is described once; `seen` contains the names of those that are
+    already described.
     """
     seen.add(message.full_name)
     for each in message.fields:
@@ -369,11 +376,12 @@ def _written_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], Any]]]:
-    """Returns, by field name, the landing of each field and a function that reads the field.
+    """Returns a landing and a function for each field of a message, by the field's name.
 
-    The function returns the field's value in a message. If a field cannot become a column, its
-    landing raises an error when the landing is used. Raises DeclarationError if the message has no
-    fields.
+    The landing is the column for the field, with the function that converts its values. The
+    function beside the landing reads the field's value from a message. If a field cannot become a
+    column, its landing raises an error when the landing is used. Raises DeclarationError if the
+    message has no fields.
     """
     found = {}
     for part in message.fields:
@@ -392,8 +400,9 @@ def message_landings(message: Any) -> dict[str, tuple[Landing, Callable[[Any], A
 def _value_getter(field: Any) -> Callable[[Any], Any]:
     """Returns the function that reads a field's value from a message.
 
-    If the message does not contain the field, the function returns the default of the field. It
-    returns None if the field has no declared default, and Protobuf distinguishes an absent value.
+    If a message does not contain the field, the function returns the field's default value. But if
+    the schema declares no default and Protobuf can tell that the field is absent, the function
+    returns None.
     """
     name = field.name
     if not field.has_presence or field.has_default_value:

@@ -2,8 +2,8 @@
 
 This module parses the text of a .proto file itself, because the Python packages that can do so
 include a compiler of 10 MB. The result is the same `FileDescriptorProto` that protoc would make.
-Services, extensions and options have no effect on messages, and are ignored. The descriptor pool of
-Google's library resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
+Services, extensions and options have no effect on messages, and are ignored. Google's library
+resolves names. Source: https://protobuf.dev/reference/protobuf/proto3-spec/.
 """
 
 from __future__ import annotations
@@ -259,9 +259,10 @@ class _ProtoReader:
 
 @lru_cache(_MOST_SCHEMAS)
 def message_types(text: str, references: tuple[str, ...] = ()) -> Any:
-    """Returns the descriptor of a schema's file. `references` are the texts of imported schemas.
+    """Returns the descriptor of a schema's file, which contains the message types.
 
-    Raises DeclarationError if a text is not a valid schema.
+    `references` are the texts of the schemas that `text` imports. Raises DeclarationError if a text
+    is not a valid schema.
     """
     # The import costs more than reading a project that has no topic in Protobuf.
     from google.protobuf import descriptor_pool  # noqa: PLC0415
@@ -323,9 +324,10 @@ def message_named(file: Any, name: str | None) -> Any:
 
 
 def message_at(file: Any, indexes: Sequence[int]) -> str | None:
-    """Returns the full name of the message type at `indexes` in a schema.
+    """Returns the full name of the message type at a position in a schema.
 
-    `indexes` come from the frame of a record. Returns None if there is no such message type.
+    `indexes` are the position, as a record of a schema registry's format contains it. Returns None
+    if there is no such message type.
     """
     within = [*file.message_types_by_name.values()]
     name = None
@@ -337,7 +339,7 @@ def message_at(file: Any, indexes: Sequence[int]) -> str | None:
 
 
 def indexes_of(message: Any) -> tuple[int, ...]:
-    """Returns the indexes by which a frame identifies a message type in the type's schema."""
+    """Returns the position of a message type in its schema, as records of a registry contain it."""
     around = message.containing_type
     beside = (
         [*message.file.message_types_by_name.values()] if around is None else [*around.nested_types]
@@ -351,8 +353,8 @@ def indexes_of(message: Any) -> tuple[int, ...]:
 def why_unwritten(error: Exception) -> str:
     """Returns the reason why Google's library cannot encode an event, from the library's error.
 
-    The reason is the first line of the error's message. If a map field was given no object, the
-    reason is a clearer sentence that names the field.
+    The reason is the first line of the error's message. But if the value for a map field is not an
+    object, the reason is a clearer sentence that names the field.
     """
     why = str(error).partition("\n")[0].rstrip(".")
     no_map = _NO_MAP.search(why)

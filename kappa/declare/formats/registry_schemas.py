@@ -5,8 +5,9 @@ file, and do not contact the registry. So a version of a pipeline reads records 
 wherever and whenever it is loaded. The code snapshot of a build contains the file.
 
 A record contains the registry's id of the schema with which it was written. A process that reads
-records sets a source that returns schemas by id; a process that only loads declarations needs no
-source. An id always refers to the same schema, so a schema can be cached without limit of time.
+records sets an object that returns schemas by id, the schema source; a process that only loads
+declarations needs none. An id always refers to the same schema, so a schema can be cached without
+limit of time.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ FOLDER = "schemas/pinned"
 class RegisteredSchema(Struct, frozen=True):
     """A schema of a registry, with the schemas that it refers to.
 
-    `kind` is AVRO, JSON or PROTOBUF. `references` are the texts of the other schemas; each text
-    comes before the texts that refer to it. If the registry does not know the id, `text` is None.
+    `kind` is AVRO, JSON or PROTOBUF. `text` is the schema's text, or None if the registry does not
+    know the id. `references` are the texts of the other schemas; each text comes before the texts
+    that refer to it.
     """
 
     kind: str
@@ -50,26 +52,36 @@ class RegisteredSchema(Struct, frozen=True):
 
 
 class SchemaSource(Protocol):
-    """A source of schemas by id. Each Spark worker receives a copy of the source."""
+    """An object that returns the schemas of a registry by their ids.
+
+    Each Spark worker receives a copy of the object.
+    """
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Returns the schema with an id. Raises Unreachable if the registry does not answer."""
 
 
 def open_schemas(source: SchemaSource | None) -> None:
-    """Sets the source of schemas for all readers in this process. None removes the source."""
+    """Sets the object that returns a registry's schemas by id, for all readers in this process.
+
+    None removes the object.
+    """
     _opened[:] = [] if source is None else [source]
 
 
 def opened_schemas() -> SchemaSource | None:
-    """Returns the source of schemas of this process, or None if none is set."""
+    """Returns the object that returns a registry's schemas in this process, or None.
+
+    The result is None if `open_schemas` has set no such object.
+    """
     return _opened[0] if _opened else None
 
 
 def writer_schema(schema_id: int) -> RegisteredSchema:
     """Returns the schema with an id in the registry.
 
-    Raises Rejected if the registry does not know the id, and KappaError if no source is set.
+    Raises Rejected if the registry does not know the id, and KappaError if this process has no
+    `SchemaSource`.
     """
     if not _opened:
         raise KappaError(
@@ -86,10 +98,11 @@ def writer_schema(schema_id: int) -> RegisteredSchema:
 
 
 def remember_writer(writers: dict[int, Any], schema_id: int, writer: object) -> None:
-    """Stores a writer's schema, or a Rejected with the reason why the schema cannot be used.
+    """Caches a writer's schema in `writers`, with the schema's id as the key.
 
-    The key in `writers` is the schema's id. A Rejected is stored only while `writers` has fewer
-    than 1,000 entries, because producers can write any number of ids.
+    If the schema cannot be used, `writer` is a Rejected that contains the reason. A Rejected is
+    cached only while `writers` has fewer than 1,000 entries, because producers can write any number
+    of ids.
     """
     if not isinstance(writer, Rejected) or len(writers) < _MOST_WRITERS:
         writers[schema_id] = writer
@@ -110,12 +123,12 @@ def split_frame(value: bytes) -> tuple[int, bytes]:
 
 
 def frame_message(schema_id: int, message: bytes) -> bytes:
-    """Returns a frame that contains the schema's id, followed by the message."""
+    """Returns a value that begins with a schema's id, followed by the message."""
     return bytes([MAGIC]) + schema_id.to_bytes(FRAME_BYTES - 1) + message
 
 
 class PinnedSchema(Struct, frozen=True):
-    """A pinned version of a subject, with the schema that the registry returned for it."""
+    """A version of a subject that a file of the project pins, and the schema of this version."""
 
     subject: str
     version: int
@@ -124,7 +137,7 @@ class PinnedSchema(Struct, frozen=True):
 
 
 def pin_path(subject: str) -> str:
-    """Returns the path of the file with a subject's pin, relative to the project's folder."""
+    """Returns the path of the file that pins a subject, relative to the project's folder."""
     return f"{FOLDER}/{quote(subject, safe='')}.json"
 
 
@@ -164,7 +177,10 @@ class Subject:
 
 
 def put_pin(project: Path, pin: PinnedSchema) -> None:
-    """Writes a pin into a file of the project. An earlier pin of the subject is overwritten."""
+    """Writes the file of the project that pins a version of a subject.
+
+    An existing file for the subject is overwritten.
+    """
     path = project / pin_path(pin.subject)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, msgspec.json.format(msgspec.json.encode(pin), indent=2) + b"\n")
@@ -173,7 +189,7 @@ def put_pin(project: Path, pin: PinnedSchema) -> None:
 def pinned_in(project: Path) -> dict[str, int]:
     """Returns the pinned version of each subject in a project, by the subject's name.
 
-    Files that are not valid pins are skipped.
+    Files that do not pin a subject are skipped.
     """
     found = {}
     for path in sorted((project / FOLDER).glob("*.json")):
@@ -186,7 +202,7 @@ def pinned_in(project: Path) -> dict[str, int]:
 
 
 def read_pin(subject: Subject) -> PinnedSchema:
-    """Reads the pin of a subject.
+    """Reads the pinned version of a subject from the project.
 
     Raises DeclarationError if the subject is not pinned, or if its pinned version is not the
     declared version.

@@ -17,9 +17,10 @@ EVENT_HINT = 'event="id string not null, amount double"'
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The column for a field of a schema: its type, and whether its values may be null.
+    """The column for a field of a schema, and the conversion of the field's values.
 
-    The function `land` checks a decoded value, and converts it to the value in the row.
+    `type` and `nullable` are the column's type, and whether its values may be null. The function
+    `land` checks a decoded value, and converts it to the value in the row.
     """
 
     type: Type
@@ -38,7 +39,8 @@ def refused_part(path: str, what: str) -> DeclarationError:
 def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
     """Returns the columns for all fields of an event.
 
-    Raises DeclarationError if a field cannot become a column.
+    `found` contains the landing (the column and the conversion function) of each field. Raises
+    DeclarationError if a field cannot become a column.
     """
     columns = []
     for name, landing in found.items():
@@ -53,7 +55,7 @@ def columns_of(found: Mapping[str, Landing]) -> tuple[Column, ...]:
 
 
 def column_of(name: str, landing: Landing) -> Column:
-    """Returns the column for a field.
+    """Returns the column for a field with this landing (column type and conversion function).
 
     Raises DeclarationError if the field cannot become a column.
     """
@@ -67,7 +69,9 @@ def check_declared(
 ) -> None:
     """Raises DeclarationError if declared columns do not match the fields of the schema.
 
-    `what` is the name of the format in errors: `Avro`.
+    `known` contains the landing (the column and the conversion function) of each field. `by_schema`
+    is True if a JSON Schema declares the columns. `what` is the name of the format in errors:
+    `Avro`.
     """
     if by_schema:
         raise DeclarationError(
@@ -95,7 +99,7 @@ def check_declared(
 
 
 class _Refusal:
-    """The `land` function of a field that cannot become a column. Each call raises `error`."""
+    """A conversion function for a field that cannot become a column. Each call raises `error`."""
 
     def __init__(self, error: DeclarationError) -> None:
         self.error = error
@@ -107,7 +111,7 @@ class _Refusal:
 def refused_landing(error: DeclarationError) -> Landing:
     """Returns the landing of a field that cannot become a column.
 
-    The `land` function of that landing raises `error`.
+    A landing contains a field's conversion function; here this function raises `error`.
     """
     return Landing(Scalar("string"), nullable=True, land=_Refusal(error))
 

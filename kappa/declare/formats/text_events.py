@@ -1,8 +1,8 @@
 """Events as lines of text, such as log files, parsed with a regular expression. Pure.
 
-Times in other notations than RFC 3339 are parsed with a layout, such as `%d/%b/%Y:%H:%M:%S %z`.
+If a time is not in RFC 3339, it is parsed with a declared layout, for example `%d/%b/%Y %H:%M:%S`.
 Python's `strptime` is not used: its result depends on the locale of the process, and rows must not
-depend on it.
+depend on the locale.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ class Text:
         set_field(self, "source", source)
 
     def declared_lines(self) -> Iterator[str]:
-        """Yields the name of the format, its pattern and its other options."""
+        """Yields the lines of text with which a version describes the format.
+
+        They are the name of the format, its pattern and its other options.
+        """
         yield f"format text {self.pattern!r}"
         for name, layout in self.times:
             yield f"time {name} as {layout!r}"
@@ -162,17 +165,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """The reader of lines that match a regular expression."""
+    """A reader of lines that match a regular expression."""
 
     expression: re.Pattern[str]
     null: str | None
     times: Mapping[str, Check]
 
     def fields(self, value: bytes) -> dict[str, Any]:
-        """Returns the texts of a line's groups, by name.
+        """Returns the texts that the named groups of the expression match in a line, by group name.
 
         A text that equals `null` becomes None. Raises Rejected unless the whole line matches the
-        pattern.
+        expression.
         """
         text = decoded_text(value).removesuffix("\n").removesuffix("\r")
         found = self.expression.fullmatch(text)

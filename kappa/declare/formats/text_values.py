@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 def text_check(kind: Type) -> Check:
     """Returns the function that parses a column's texts. The column is not an array or a struct.
 
-    Valid texts are the same as in the CSV file of a table. For a timestamp, milliseconds since 1970
+    The same texts are valid as in the CSV file of a table. For a timestamp, milliseconds since 1970
     are valid too.
     """
     check = text_reader(kind)
@@ -28,7 +28,7 @@ def text_check(kind: Type) -> Check:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Returns the text of a plain value, in the form that the function of `text_check` parses.
+    """Returns the text of a value, in the form that the function of `text_check` parses.
 
     Raises UsageError if the value is a list or a mapping. `name` is the value's name in the error.
     """

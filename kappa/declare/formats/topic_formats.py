@@ -1,6 +1,6 @@
 """The formats that a topic may declare for its values and its keys.
 
-A new format needs an entry in `NAMED` or `_KINDS`.
+To add a format, add an entry to `NAMED` or `_KINDS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY_TYPES = frozenset({"string", *INTEGERS})
 
 
 def pin_of(form: RecordFormat) -> PinnedSchema | None:
-    """Returns the pin of the subject that a format uses, or None if the format uses no subject."""
+    """Returns the pinned schema of the subject that a format uses, or None without a subject."""
     return form.pin if isinstance(form, _REGISTERED) else None
 
 
@@ -44,7 +44,7 @@ def is_framed(form: RecordFormat) -> bool:
 
 
 def changes_of(form: RecordFormat) -> Debezium | None:
-    """Returns the format if its records are changes at a source, otherwise None."""
+    """Returns the format `form` if its records are changes of a database's rows, otherwise None."""
     return form if isinstance(form, Debezium) else None
 
 
@@ -69,7 +69,8 @@ def keys_of(
 ) -> RecordFormat | None:
     """Returns the format that a topic declares for its keys, or None if keys are plain text.
 
-    Raises DeclarationError if `given` is not a format, or does not fit the key's column.
+    `given` is the declared format, and `key` is the name of the topic's key column. Raises
+    DeclarationError if `given` is not a format, or does not fit the key column.
     """
     if key is not None:
         _check_key(source, topic, key, columns)

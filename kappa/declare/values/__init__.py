@@ -1,6 +1,6 @@
-"""Types and values, and how values are parsed from text or rejected. Pure: no topics, no records.
+"""Types and values, and how values are parsed from text or rejected.
 
-Read the package in this order:
+This package does no I/O, and does not depend on topics or records. Read the package in this order:
 
     columns          types and columns, and how DDL declares them
     value            the valid values of each type

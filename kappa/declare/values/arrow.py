@@ -43,7 +43,7 @@ Places = npt.NDArray[np.int64]
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Returns the Arrow type for a column's type. Elements and fields in it may be null."""
+    """Returns the Arrow type for a column's type. Nested elements and fields may be null."""
     match kind:
         case Scalar():
             return _SCALARS[kind.name]
@@ -67,10 +67,10 @@ def arrow_schema(columns: Iterable[tuple[str, str]]) -> pa.Schema:
 
 
 def ends_of(lengths: Numbers) -> Ends:
-    """Returns the offsets buffer of an Arrow array for values of these lengths: 0, then each end.
+    """Returns the offsets buffer of an Arrow array from the lengths of the array's values.
 
-    The lengths are in bytes; their sum must be less than 2 GiB. A length of -1 means null, and
-    counts as no bytes.
+    The buffer contains 0, and then the end of each value in bytes. The lengths are in bytes; their
+    sum must be less than 2 GiB. A length of -1 means null, and counts as no bytes.
     """
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=ends[1:])

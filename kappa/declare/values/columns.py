@@ -1,7 +1,8 @@
 """Columns and their types, and the parser of the DDL that declares them. Pure.
 
-`id string not null, happened_at timestamp` declares two columns. The notation is that of Spark's
-DDL, but Spark is not needed to parse it. An event has only types that JSON can represent.
+For example, the DDL `id string not null, happened_at timestamp` declares two columns. The notation
+is that of Spark's DDL, but Spark is not needed to parse it. An event has only types that JSON can
+represent.
 """
 
 from __future__ import annotations
@@ -89,15 +90,18 @@ class Tokens:
         return self._next >= len(self._tokens)
 
     def peek_word(self) -> str:
-        """Returns the next word, or "" at the end. The position does not change."""
+        """Returns the next word without moving past it. At the end of the text, returns ""."""
         return "" if self.at_end else self._tokens[self._next]
 
     def word_after(self) -> str:
-        """Returns the word after the next word, or "". The position does not change."""
+        """Returns the word after the next word, without moving.
+
+        Returns "" if there is no such word.
+        """
         return next(iter(self._tokens[self._next + 1 :]), "")
 
     def take_word(self, wanted: str) -> bool:
-        """Moves past the next word if the word is `wanted`. Returns True if it was.
+        """Moves past the next word if it is `wanted`, and returns True. Otherwise returns False.
 
         Upper and lower case are equal.
         """
@@ -112,7 +116,7 @@ class Tokens:
             raise DeclarationError(f"`{wanted}` is expected{self._place_text()} in: {self.text}")
 
     def take_identifier(self, what: str) -> str:
-        """Returns the next word, and moves past it. The word must begin with a letter or `_`.
+        """Returns the next word, which must begin with a letter or `_`, and moves past it.
 
         `what` describes the word in errors. Raises DeclarationError if the next word begins with
         another character.
@@ -158,7 +162,7 @@ class Tokens:
         return int(word)
 
     def next_word(self) -> str:
-        """Returns the next word, and moves past it. Returns "" at the end."""
+        """Returns the next word, and moves past it. At the end of the text, returns ""."""
         self._next += 1
         return self._tokens[self._next - 1] if self._next <= len(self._tokens) else ""
 
@@ -180,7 +184,7 @@ class Scalar:
 class Decimal:
     """The type of exact numbers with at most `precision` digits.
 
-    `scale` of these digits follow the decimal point.
+    `scale` is the number of these digits that follow the decimal point.
     """
 
     precision: int
@@ -217,9 +221,9 @@ Type = Scalar | Decimal | Array | Struct
 class Column:
     """A column: its name, its type, and whether its values may be null.
 
-    `default` is the value, as JSON text, for events without the field; if the field is null, the
-    value stays null. `was` contains the names that the field had in older events, in the order in
-    which they are tried.
+    `default` is the value, as JSON text, for events that do not contain the field. (If an event
+    contains the field with the value null, the column's value is null.) `was` contains the names
+    that the field had in older events, in the order in which they are tried.
     """
 
     name: str
@@ -236,7 +240,7 @@ class Column:
 
 
 def _demanded_type(column: Column) -> str:
-    """Returns the text of a column's type, including `not null` at the column and at nested fields.
+    """Returns the text of a column's type, including `not null` of the column and nested fields.
 
     Spark's own text for a struct does not contain `not null`.
     """
@@ -335,10 +339,10 @@ def _read_column(tokens: Tokens) -> Column:
 
 
 def _read_literal(tokens: Tokens, of: str) -> str | None:
-    """Parses an SQL literal, and returns it as JSON text.
+    """Parses the next words as an SQL literal, and returns it as JSON text.
 
-    Returns None for null, since a missing field is null without a default too. Raises
-    DeclarationError if the next words are not a literal.
+    Returns None for null, since a missing field is null without a default too. `of` is the name of
+    the column in errors. Raises DeclarationError if the next words are not a literal.
     """
     word = tokens.next_word()
     if word.lower() in {"date", "timestamp"} and tokens.peek_word()[:1] in {"'", '"'}:

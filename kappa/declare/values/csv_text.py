@@ -1,8 +1,9 @@
 """Parses CSV to rows of texts, and texts to values of a type. Pure.
 
-CSV follows RFC 4180: commas, double quotes, UTF-8. The notation is not guessed: a file must use
-commas, and spaces are part of the values. An empty value is null, and an empty value in quotes is
-the empty text, as in PostgreSQL. Values are checked like the fields of an event (value.py).
+CSV follows RFC 4180: commas, double quotes, UTF-8. The parser does not guess the notation: a file
+must use commas, and spaces are part of the values. An empty value is null, and an empty value in
+quotes is the empty text, as in PostgreSQL. Values are checked like the fields of an event
+(value.py).
 """
 
 from __future__ import annotations

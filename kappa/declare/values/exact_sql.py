@@ -47,7 +47,7 @@ _CAST = "cast it to another type in the query, such as {}::varchar"
 
 
 def text_sql(sql: str, kind: DuckType) -> str:
-    """Returns SQL that converts a value, such as a time, to text; null stays null."""
+    """Returns SQL that converts a value of DuckDB, such as a time, to text. Null remains null."""
     match str(kind.id):
         case "date":
             written = f"strftime({sql}, '%Y-%m-%d')"
@@ -80,7 +80,7 @@ def text_sql(sql: str, kind: DuckType) -> str:
 
 
 def json_sql(sql: str, kind: DuckType, column: str) -> str:
-    """Returns SQL for a value that `to_json` or `json_object` writes as JSON without loss.
+    """Returns SQL that prepares a value so that `to_json` or `json_object` writes it without loss.
 
     Raises UsageError, with the name of the `column`, if JSON cannot represent the column's type.
     """
@@ -115,11 +115,12 @@ def json_sql(sql: str, kind: DuckType, column: str) -> str:
 
 
 def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[str, bool]:
-    """Returns SQL for a value that Python receives without loss, and True if it is JSON text.
+    """Returns SQL that converts a value so that Python receives the value without loss.
 
-    With `times`, dates and timestamps within Python's range are received as Python objects, and all
-    other dates and timestamps as text. Without `times`, all dates and timestamps are received as
-    text. Raises UsageError, with the name of the `column`, under the same conditions as `json_sql`.
+    The second value is True if the SQL returns JSON text. With `times`, Python receives dates and
+    timestamps within its range as Python objects, and all other dates and timestamps as text.
+    Without `times`, Python receives all dates and timestamps as text. Raises UsageError, with the
+    name of the `column`, under the same conditions as `json_sql`.
     """
     if _has_kind(kind, {"map", "union"}):
         # Python would get the value of a union without its name, and two lists for some maps.
@@ -128,11 +129,12 @@ def python_sql(sql: str, kind: DuckType, column: str, *, times: bool) -> tuple[s
 
 
 def arrow_sql(sql: str, kind: DuckType, column: str, *, parquet: bool) -> str:
-    """Returns SQL for a value that Arrow, or a Parquet file, can represent without loss.
+    """Returns SQL that converts a value so that Arrow can represent the value without loss.
 
-    Values of a type that the target lacks become text or JSON. Raises UsageError, with the name of
-    the `column`, under the same conditions as `json_sql`. If a number or an interval is too large
-    for the target, the query fails with an error that names the column.
+    With `parquet`, a Parquet file can represent the value too. Values of a type that Arrow or
+    Parquet lacks become text or JSON. Raises UsageError, with the name of the `column`, under the
+    same conditions as `json_sql`. If a number or an interval is too large, the query fails with an
+    error that names the column.
     """
     match str(kind.id):
         case huge if huge in _HUGE:
@@ -260,10 +262,10 @@ def _json_struct(sql: str, kind: DuckType, column: str) -> str:
 
 
 def _rebuilt_sql(sql: str, kind: DuckType, change: Callable[[str, DuckType], str]) -> str:
-    """Returns SQL for a list, struct or map whose parts are converted by `change`.
+    """Returns SQL for a list, struct or map whose elements or fields are converted by `change`.
 
-    `change` returns the SQL of a converted part. If `change` leaves all parts unchanged, the result
-    is `sql` itself.
+    `change` receives the SQL and the type of an element or field, and returns the SQL of the
+    converted value. If `change` leaves all of them unchanged, the result is `sql` itself.
     """
     match str(kind.id):
         case "list" | "array":

@@ -1,8 +1,9 @@
-"""Converts the JSON Schema of an event to a `SchemaPlace` that contains all conditions. Pure.
+"""Converts the JSON Schema of an event to a `SchemaPlace`, which contains all conditions. Pure.
 
-The draft is 2020-12. A keyword is either enforced, or refused with an error that shows its place in
-the schema; only the draft's annotations are ignored. References within the schema are followed.
-`schema_rules.py` checks events. Source: https://json-schema.org/draft/2020-12.
+The supported draft of JSON Schema is 2020-12. A keyword is either enforced, or refused with an
+error that shows the keyword's place in the schema; only keywords that the draft calls annotations
+are ignored. References within the schema are followed. `schema_rules.py` checks events against the
+conditions. Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A property of an object. `default` is the value for a missing field, as JSON text."""
+    """A property of an object in a JSON Schema.
+
+    `default` is the value for an event that does not contain the field, as JSON text.
+    """
 
     name: str
     place: SchemaPlace
@@ -107,7 +111,7 @@ class SchemaPlace:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Returns the columns for the fields of an object."""
+        """Returns the columns for the fields of the object at this place of an event."""
         return tuple(
             Column(
                 field.name,
@@ -119,9 +123,9 @@ class SchemaPlace:
         )
 
     def place_lines(self, path: str = "event") -> Iterator[str]:
-        """Yields a line of text for this place and for each place within it.
+        """Yields a line of text for this place of an event and for each place within it.
 
-        Schemas with the same meaning have the same lines.
+        If two schemas have the same meaning, they have the same lines.
         """
         demands = [
             f"{path} {self.json_type}{' or null' if self.nullable else ''} as {self.column}",
@@ -139,9 +143,10 @@ class SchemaPlace:
 
 
 def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
-    """Returns the type of a place, apart from null, and True if the place may be null.
+    """Returns the type that a schema declares apart from null, and True if it also allows null.
 
-    Raises DeclarationError if the schema does not declare exactly one type apart from null.
+    `path` is the place of the schema, for errors. Raises DeclarationError if the schema does not
+    declare exactly one type apart from null.
     """
     declared = schema.get("type")
     if declared is None:
@@ -162,7 +167,7 @@ def types_of(schema: Mapping[str, Any], path: str) -> tuple[str, bool]:
 
 
 def limit_of(keyword: str, value: Any, path: str) -> tuple[str, str]:
-    """Returns a keyword with its value as JSON text.
+    """Returns a keyword of a schema, and the keyword's value as JSON text.
 
     Raises DeclarationError if the value is not valid for the keyword.
     """
@@ -196,7 +201,7 @@ def _is_expression(pattern: str) -> bool:
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles a `pattern` by the rules of ECMA-262.
+    """Compiles the regular expression of a schema's `pattern` by the rules of ECMA-262.
 
     Character classes contain only ASCII characters, and `$` matches only at the very end.
     """
@@ -214,7 +219,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def column_of(json_type: str, schema: Mapping[str, Any], path: str) -> Type:
-    """Returns the type of the column for a place.
+    """Returns the column type for a place in an event, from the schema of this place.
 
     For objects and arrays, the result is a placeholder that the caller replaces. Raises
     DeclarationError if the schema's format or its `x-kappa-type` cannot be used with `json_type`.
@@ -296,7 +301,7 @@ class _SchemaReader:
         self._document = document
 
     def read_place(self, schema: Any, path: str, following: tuple[str, ...]) -> SchemaPlace:
-        """Parses the schema of a place.
+        """Parses the schema of a place in an event.
 
         `path` is the place in the schema, and `following` contains the references that were
         followed to reach this place.
@@ -413,10 +418,10 @@ class _SchemaReader:
     def _follow_references(
         self, schema: Any, path: str, following: tuple[str, ...]
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Returns the schema with its references replaced by their targets.
+        """Returns the schema to which the references of a schema lead, and the followed references.
 
-        The second part of the result contains all references that were followed so far. Raises
-        DeclarationError if a target is missing, or if a reference leads back to itself.
+        The second value also contains the references in `following`, which were followed before.
+        Raises DeclarationError if a target is missing, or if a reference leads back to itself.
         """
         if not isinstance(schema, dict):
             raise DeclarationError(
@@ -462,7 +467,7 @@ class _SchemaReader:
     ) -> tuple[Mapping[str, Any], tuple[str, ...], bool]:
         """Resolves a choice (`anyOf` or `oneOf`) between one schema and null.
 
-        Returns the chosen schema, the references that were followed so far, and True if there was
+        Returns the chosen schema, all references that were followed so far, and True if there was
         such a choice. Raises DeclarationError for any other choice, since it cannot become a
         column.
         """

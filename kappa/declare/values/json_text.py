@@ -31,7 +31,10 @@ class JsonFormat:
     """A parser of events in JSON."""
 
     def __init__(self, *, exact: bool) -> None:
-        """Stores whether numbers are decoded with all digits (`exact`), or as floats."""
+        """Creates a parser. If `exact` is True, numbers are decoded with all digits.
+
+        Otherwise, numbers with a fraction or an exponent are decoded as floats.
+        """
         self._parse = _json_parser(_exact_number if exact else float, None)
         self._parse_long = _json_parser(_exact_number if exact else float, _checked_integer)
 
@@ -128,7 +131,7 @@ def _refuse_surrogates(found: Any) -> None:
 
 
 def _bracket_depth(text: str) -> int:
-    """Returns the depth of nested brackets. Brackets in strings do not count.
+    """Returns the greatest depth of nested brackets in a JSON text, not counting strings.
 
     For a text that is not JSON, the result has no meaning, but is always the same.
     """

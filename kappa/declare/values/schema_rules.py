@@ -1,7 +1,8 @@
-"""Checks the rules of a JSON Schema beyond types: presence, null, limits, no other fields. Pure.
+"""Checks the conditions of a JSON Schema other than types. Pure.
 
-The rules check the values as they were sent. Fields with old names have already been renamed
-(kappa/records/record.py).
+Such conditions are, for example, that a field is required, that a value may not be null, that a
+value is within limits, or that an object has no other fields. The values are checked as they were
+sent. Fields with old names have already been renamed (kappa/records/record.py does this).
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def rule_of(place: SchemaPlace) -> Rule | None:
-    """Returns a function that checks the value at a place beyond its type.
+    """Returns a function that checks the value at a place in an event, beyond its type.
 
-    Returns None if no such check is needed. The function also checks all places within the place.
-    Raises Rejected if the schema's default for a field breaks the rules for that field.
+    The function also checks all places within the place. Returns None if no such check is needed.
+    Raises Rejected if the schema's default for a field breaks the schema's conditions for that
+    field.
     """
     rules = tuple(_place_rules(place))
     if not rules:

@@ -1,6 +1,8 @@
-"""The tally: counts of the offsets that were read, by outcome (I6). Pure.
+"""The tally of a partition: the number of its offsets with each outcome. Pure.
 
-Frontiers, marks and archives store tallies.
+Every offset that was read has exactly one outcome: it was decoded, rejected, a duplicate, a
+tombstone, or absent. The frontiers of a build, and the metadata of the commits of tables and
+archives, contain tallies.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from msgspec import Struct
 class Tally(Struct, frozen=True):
     """The counts of a partition's offsets since the build's origin, by outcome.
 
-    The first five counts add up to the number of offsets (I6). `late` counts the rejected records
-    that were late.
+    The first five counts add up to the number of offsets. `absent` counts the offsets without a
+    record, and `late` counts the rejected records that were late.
     """
 
     decoded: int = 0

@@ -37,7 +37,7 @@ _TIMESTAMP = re.compile(
 
 
 def check_of(kind: Type) -> Check:
-    """Returns the function that checks a JSON value, and converts it to the value in the row."""
+    """Returns the function that checks a JSON value of a type, and converts it for the row."""
     match kind:
         case Scalar():
             return _integer_check(kind.name) if kind.name in INTEGERS else _SCALAR_CHECKS[kind.name]
@@ -219,9 +219,10 @@ def _struct_check(fields: tuple[Column, ...]) -> Check:
 
 
 def default_of(column: Column, check: Check) -> Any:
-    """Returns the value in the row for a missing field, or None if the column has no default.
+    """Returns the value that a column has in the row if an event does not contain the field.
 
-    Raises Rejected if the default is not a valid value of the column.
+    Returns None if the column has no default. Raises Rejected if the default is not a valid value
+    of the column.
     """
     return (
         None

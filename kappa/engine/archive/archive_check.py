@@ -1,8 +1,9 @@
-"""A check that a partition's archive contains each record of the log once and without a gap.
+"""A check that a partition's archive contains each record of the log exactly once.
 
-Records that the topic has lost cannot be compared any more. But the archiver has read these records
-without a gap, and the marks of the archiver's commits contain their number. So the check compares
-the number of records in the files with the number in the marks.
+Records that the topic has lost can no longer be compared with the archive. But the archiver has
+read these records without a gap, and has stored their number in the metadata of its commits (the
+mark). So for these records, the check compares the number of records in the archive's files with
+the number in the mark.
 """
 
 from __future__ import annotations
@@ -58,13 +59,14 @@ def check_archive(
     into: Path,
     cut: Iterable[LostEnd] = (),
 ) -> Iterator[PartitionCheck]:
-    """Checks all partitions of an archive in its current state, and yields a result for each.
+    """Checks all partitions of an archive, and yields a result for each partition.
 
-    The archive's files are linked into the folder `into`, so the archiver may delete files
-    meanwhile. `topic` is the declaration with which the archive was decoded; if `topic` is None, no
-    records are compared. `beginning` contains the current first offsets of the topic's partitions.
-    `cut` contains the partitions that have lost their ends. Such a partition is compared only up to
-    its lost end, since only the archive contains later records.
+    The archive's files are linked into the folder `into`, so the archiver may delete files during
+    the check. `topic` is the declaration with which the archive was decoded; if `topic` is None, no
+    records are compared. `beginning` contains the current first offsets of the topic's partitions,
+    and `read` reads records of the topic. `cut` lists the partitions whose last records have
+    changed in the topic or disappeared from the topic. Such a partition is compared only up to the
+    first changed record, and its result describes the loss as an error.
     """
     mark = archive.mark()
     cut_at = {each.partition: each for each in cut}
@@ -171,7 +173,7 @@ def _compared(
     read: Read,
     raw: Ranges,
 ) -> tuple[int, str | None]:
-    """Decodes the topic's records again, and compares them with the archive.
+    """Decodes the topic's records in `[start, end)` again, and compares them with the archive.
 
     Returns the number of equal records before the first difference, and a description of this
     difference or None.

@@ -1,8 +1,8 @@
 """The writer of a topic's archive, which appends decoded ranges and joins small files.
 
-A commit contains a range `[start, end)` of a partition, and the commit's mark records the range.
-The range ends at the offset that the reader has reached, not after the last record in the range. So
-offsets without a record also belong to the range.
+A commit contains a range `[start, end)` of a partition, and records the range in the commit's
+metadata (the mark). The range ends at the offset that the reader has reached, not after the last
+record in the range. So offsets without a record also belong to the range.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class _Noted:
 
 
 class ArchiveWriter:
-    """The writer of a topic's archive. Only the holder of the archives' lock may use it."""
+    """The writer of a topic's archive.
+
+    Only the process that holds the lock of the archives may use the writer.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class ArchiveWriter:
     ) -> None:
         """Opens the archive of the topic, or creates the archive if it does not exist.
 
-        Raises Damaged if the archive's folder contains something else.
+        Raises Damaged if the archive's folder contains something other than this archive.
         """
         name = archive_fingerprint(topic)
         self._store = store
@@ -123,9 +126,10 @@ class ArchiveWriter:
         """Archives the records of a partition from `start` to at most `end`, in one file.
 
         `start` is the end of the partition's archive. Returns the offset up to which the records
-        are archived. This offset is less than `end` if the file has reached its maximum size
-        before. Before the commit, calls `confirmed` with the last record that was read, and stores
-        the returned witness in the mark. Raises Broken if the archive does not end at `start`.
+        are archived. This offset is less than `end` if the file reaches its maximum size earlier.
+        Before the commit, calls `confirmed` with the witness of the last record that was read, and
+        stores the witness that `confirmed` returns in the commit's mark. Raises Broken if the
+        archive does not end at `start`.
         """
         mark, keeps_raw = self.mark(), self._topic.archive is Archive.RAW
         reached_before = mark.end.get(partition, start)
@@ -171,7 +175,7 @@ class ArchiveWriter:
         return reached
 
     def _small(self, partition: int) -> tuple[Block, ...]:
-        """Returns the small blocks of a partition after its last large block."""
+        """Returns a partition's small files that come after the partition's last large file."""
         own = [block for block in self._archive.blocks() if block.partition == partition]
         large = max(
             (
@@ -263,7 +267,7 @@ def _rows_of(blocks: Iterable[Block], schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _write(into: pq.ParquetWriter, waiting: list[pa.RecordBatch]) -> None:
-    """Writes the waiting batches as one row group, and empties the list."""
+    """Writes all batches in `waiting` as one row group, and empties the list."""
     if waiting:
         into.write_table(pa.Table.from_batches(waiting))
         waiting.clear()

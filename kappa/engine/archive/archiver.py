@@ -2,13 +2,13 @@
 
     python -m kappa.engine.archive.archiver --project DIR --root ROOT --bootstrap HOST:PORT
 
-Each commit contains a range `[start, end)` of a partition, and records the range
-(kappa/tables/archive.py). The next commit begins at the end of the last committed range. So if an
-archiver was killed, the next archiver continues at this end; a file that was written without a
-commit does not matter. If the declaration of an event changes, a new archive is made from the
-records that the topic still contains. Records that the topic has lost are added from an older
-archive, if this archive contains raw records. The exit code is 0 if no topic is archived, and 130
-if the process was asked to stop (SIGTERM).
+Each commit contains a range `[start, end)` of a partition, and records the range in the commit's
+metadata. The next commit begins at the end of the last committed range. So if an archiver was
+killed, the next archiver continues at this end; a file that was written without a commit does not
+matter. If the declaration of an event changes, a new archive is made from the records that the
+topic still contains. Records that the topic has lost are added from an older archive, if this
+archive contains raw records. The exit code is 0 if no topic is archived, and 130 if the process was
+asked to stop (SIGTERM).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Archiver:
     def step(self, topic: Topic, stop: threading.Event) -> bool:
         """Archives the due partitions of a topic, with one commit per partition.
 
-        Returns True if more records of a partition may be due at once.
+        Returns True if a partition may have further records to archive without a pause.
         """
         facts = self._log.facts(topic.name)
         try:
@@ -192,10 +192,11 @@ class Archiver:
         return self._writers[topic.name]
 
     def _known_again(self, mark: ArchiveMark, end: Offsets) -> str | None:
-        """Returns a description of the loss if the topic has lost its archived end, otherwise None.
+        """Returns a description of the loss if the topic has lost archived records, otherwise None.
 
-        `end` is the topic's current end. The broker is asked once after each commit, and again as
-        long as the topic ends before the archive.
+        `end` is the topic's current end. The broker is asked once after each commit. As long as no
+        loss is known and the topic's end is before the archive's end, the broker is asked at each
+        call.
         """
         archived = Offsets({mark.topic: dict(mark.end)})
         seen, why = self._known.get(mark.topic, (None, None))
@@ -207,9 +208,10 @@ class Archiver:
     def _confirmed(self, mark: ArchiveMark, partition: int, reached: int, read: Witness) -> Witness:
         """Returns the witness of the log's last record before `reached`, with the leader's epoch.
 
-        Raises Broken if this record is not the record `read`, which the archiver has read. If
-        another leader has written the record, also raises Broken if the log has lost the end of the
-        records that were archived before.
+        `read` is the witness of the record that the archiver has read there. Raises Broken if the
+        log's record is not this record. If another leader has written the log's record, also checks
+        whether the log still contains the end of the records in the archive, and raises Broken if
+        it does not.
         """
         place = mark.topic, partition
         found = self._log.last_before(Offsets({mark.topic: {partition: reached}})).get(place, read)
@@ -292,8 +294,8 @@ def main(arguments: list[str] | None = None) -> int:
 class RawStretch:
     """A range `[start, end)` of a partition for which an archive contains all raw records.
 
-    `blocks` are the archive's blocks of this partition. `check` raises Damaged if a block differs
-    from the block that was written.
+    `blocks` describes the archive's files of this partition. `check` raises Damaged if a file
+    differs from the file that the archiver wrote.
     """
 
     start: int
@@ -306,7 +308,8 @@ class RawStretch:
 class Earlier:
     """The ranges of raw records in a topic's other archives, by partition.
 
-    Another archive contains the records as an earlier or other declaration decodes them.
+    Each archive belongs to one way of decoding the records. The other archives belong to earlier or
+    different declarations of the topic's event.
     """
 
     kept: Mapping[int, Sequence[RawStretch]]
@@ -315,7 +318,7 @@ class Earlier:
     def of(cls, store: Store, mark: ArchiveMark) -> Self:
         """Finds the ranges of raw records in the topic's archives, except the archive of `mark`.
 
-        Archives of another topic id are left out.
+        Archives that belong to another id of the topic are left out.
         """
         kept: dict[int, list[RawStretch]] = {}
         for fingerprint in archives_of(store, mark.topic):
@@ -337,7 +340,7 @@ class Earlier:
         return cls(kept)
 
     def beginning(self, partition: int, first: int, done: int | None) -> int:
-        """Returns the first offset from which the archives and the topic together have all records.
+        """Returns the first offset from which on the archives and the topic contain all records.
 
         `first` is the first offset in the topic. `done` is the end of the records that are already
         archived, or None; only records from `done` on are needed.
@@ -348,9 +351,10 @@ class Earlier:
         return min(first, done) if any(each.start <= done for each in reaching) else first
 
     def end(self, partition: int, start: int) -> int:
-        """Returns the end of the raw records that a single archive contains from `start` on.
+        """Returns the end of the raw records that one archive contains from `start` on.
 
-        Returns `start` if no archive contains the raw record at `start`.
+        If several archives contain the raw record at `start`, the highest end is returned. Returns
+        `start` if no archive contains this record.
         """
         return max(
             [start, *(each.end for each in self.kept.get(partition, ()) if each.start <= start)]

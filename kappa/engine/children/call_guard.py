@@ -1,4 +1,4 @@
-"""A context that records the source lines of a function's calls, and refuses forbidden calls."""
+"""A context manager that records where a function calls methods, and refuses forbidden calls."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _LOOKING_PROPERTIES = ("rdd", "write", "writeStream")
 
 
 class Watch:
-    """A context that watches the calls of a pipeline's function.
+    """A context manager that watches the calls of a pipeline's function.
 
-    The context records the source line of the first call of each method in TELLING_CALLS
-    (function_plan.py). Within the context, a method that reads rows or stores rows, for example
-    `collect` or `cache`, raises DeclarationError when it is called.
+    For each method in TELLING_CALLS (defined in function_plan.py), the context manager records the
+    source line of the first call. Within the `with` block, a method that reads rows or stores rows,
+    for example `collect` or `cache`, raises DeclarationError when it is called.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,10 +1,11 @@
-"""A program of a spare that checks pipelines' functions, and finds the columns that they return.
+"""A program that checks pipelines' functions, and finds the columns of the functions' tables.
 
-The argument is a folder with the file request.json, which rollout/plan/declared_pipelines.py
-writes. The program writes answer.json to this folder. For each pipeline, the answer contains the
-columns of the tables, or an error that refuses the pipeline. The program runs each function on
-empty frames in a real Spark session. No row is read or computed: calls that would read rows are
-refused (call_guard.py). engine/spark/function_plan.py checks the plan.
+A spare runs the program. The argument is a folder with the file request.json, which
+rollout/plan/declared_pipelines.py writes. The program writes answer.json to this folder. For each
+pipeline, the answer contains the columns of the tables, or an error that refuses the pipeline. The
+program runs each function on empty frames in a real Spark session. No row is read or computed:
+call_guard.py refuses calls that would read rows. engine/spark/function_plan.py checks the
+function's plan.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def loaded_pipelines(
 ) -> Mapping[str, Pipeline]:
     """Loads the pipelines of a request, and returns the loaded pipelines by name.
 
-    If a pipeline cannot be loaded, writes an answer with the error: the pipeline's file may have
-    changed since the request.
+    `modules` maps the name of each pipeline to its module. If a pipeline cannot be loaded, writes
+    an answer with the error to the folder `scratch`: the pipeline's file may have changed since the
+    request.
     """
     pipelines = {}
     for name, module in modules.items():
@@ -159,7 +161,7 @@ def describe(spark: SparkSession, pipeline: Pipeline, watch: Watch) -> Descripti
 def _lineage(
     plan: list[Any], leaves: list[str], columns: list[tuple[str, str]]
 ) -> dict[str, list[tuple[str, str]]]:
-    """Returns the fields from which each of the `columns` is computed.
+    """Returns, for each of the `columns`, the fields from which the column is computed.
 
     `leaves` contains the function's parameter at each leaf of the plan. A field is a pair
     (parameter, field name).
@@ -173,7 +175,10 @@ def _lineage(
 
 
 def _check_one_order(table: Table, topics: set[str]) -> None:
-    """Raises DeclarationError if the rows of an ordered table come from several topics (law 4)."""
+    """Raises DeclarationError if an ordered table gets rows from several of the `topics`.
+
+    Records of different topics have no order between them.
+    """
     if len(topics) > 1:
         raise DeclarationError(
             f"{table.source}: table {table.name} is folded in the order of the log, and its rows"
@@ -263,7 +268,7 @@ def frames_returned(pipeline: Pipeline, returned: object) -> dict[str, DataFrame
 
 
 def columns_of(table: Table, frame: DataFrame) -> Iterator[tuple[str, str]]:
-    """Yields the columns of a frame that are stored in a table, with Spark's types.
+    """Yields the columns of a frame that a table stores, as pairs of name and Spark type.
 
     Raises DeclarationError if a column is missing, or is not allowed in a table.
     """

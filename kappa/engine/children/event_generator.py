@@ -39,11 +39,11 @@ _DISTINCT = {Scalar("string"), *map(Scalar, INTEGERS)}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record of a topic. A value that is a mapping of fields is sent in the topic's format.
+    """One record of a topic, with `value`, `key`, `partition`, `timestamp_ms` and `headers`.
 
-    A value of bytes is sent unchanged. The value None makes the record a tombstone.
-
-    An event has a `value`, a `key`, a `partition`, a `timestamp_ms` since 1970, and `headers`.
+    If `value` is a mapping of fields, the value is sent in the topic's format. A value of bytes is
+    sent unchanged. The value None makes the record a tombstone. `timestamp_ms` is in milliseconds
+    since 1970.
 
     Example:
         Event({"visitor": "ann", "ms": 3}, key="ann", headers=[("trace", b"7")])
@@ -63,11 +63,12 @@ def some_events(
 
     The events include nulls, extreme values, invalid records and tombstones. There are few
     different values, so that keys repeat. Fields with a default may be missing, and fields may have
-    their earlier names. The values match a `pattern` only by chance: give such a property an `enum`
-    or a `default` too, or write its events by hand. If a topic declares lateness, some drawn events
-    have late event times. If a topic declares an identity, some events are repeated, both within
-    the horizon and after the horizon. If a step is woken on time, hours and days pass between some
-    events. The same `seed` draws the same events.
+    their earlier names. If a JSON Schema declares a `pattern` for a property, the drawn values
+    match the pattern only by chance: give the property an `enum` or a `default` too, or write its
+    events by hand. If a topic declares lateness, some drawn events have late event times. If a
+    topic declares an identity, some events are repeated, both within the horizon and after the
+    horizon. If a step asks to be woken, hours and days pass between some events. The same `seed`
+    draws the same events.
 
     `distinct` names fields, as `TOPIC.FIELD`. The value of such a field is different in each event,
     as a view's keys require. Raises UsageError if a field is neither text nor a whole number.
@@ -158,8 +159,8 @@ def event_of(topic: Topic, given: object) -> Event:
 def sent(topic: Topic, event: Event) -> bytes | None:
     """Encodes an event's value in the topic's format, as a producer of the topic does.
 
-    A value that is not a mapping of fields is encoded by `encoded`. Raises UsageError if the format
-    cannot encode the fields.
+    A value that is not a mapping of fields is encoded by the function `encoded`. Raises UsageError
+    if the format cannot encode the fields.
     """
     if not isinstance(event.value, Mapping):
         return encoded(event.value)
@@ -170,7 +171,10 @@ def sent(topic: Topic, event: Event) -> bytes | None:
 
 
 def encoded(value: Any) -> bytes | None:
-    """Encodes a value for sending. Bytes and text stay unchanged, other values become JSON."""
+    """Encodes a value for sending.
+
+    Bytes and None stay unchanged, text becomes UTF-8, and any other value becomes JSON.
+    """
     match value:
         case None | bytes():
             return value
@@ -230,10 +234,11 @@ def _some_events(
 
 
 def _appended(topic: Topic, draw: random.Random, number: int, began: int, event: Event) -> Event:
-    """Returns a copy of an event for a topic whose records need timestamps of the broker.
+    """Returns a copy of an event with the timestamp that a broker could have given to the event.
 
-    From one event to the next, the timestamp rises by about a sixth of the horizon of the
-    identities. The copy has this timestamp, an event time near the timestamp, and a new identity.
+    `number` is the index of the event, and `began` is the first timestamp. From one event to the
+    next, the timestamp rises by about a sixth of the topic's `identity_horizon`. If the value is a
+    mapping of fields, the copy also has an event time near the timestamp, and a new identity.
     """
     clock = began + number * topic.identity_horizon_ms // 6 + draw.choice([0, 1, -1000])
     if not isinstance(event.value, Mapping):
@@ -269,7 +274,7 @@ def _another(kind: Type, draw: random.Random, taken: set[Any]) -> Any:
 
 
 def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
-    """Returns an event's fields with another event time.
+    """Returns a copy of the event's fields `value`, with the event time `event_time_ms`.
 
     Returns `value` unchanged if it is no mapping, or if the mapping has no event time.
     """
@@ -281,7 +286,10 @@ def _timed(topic: Topic, value: Any, event_time_ms: int) -> Any:
 
 
 def partition_of(key: bytes | None, topic: Topic) -> int:
-    """Returns the partition for a key: the sum of its bytes, modulo the number of partitions."""
+    """Returns the partition for a key: the sum of the key's bytes, modulo the partition count.
+
+    A record without a key gets partition 0.
+    """
     return sum(key or b"") % topic.partitions
 
 

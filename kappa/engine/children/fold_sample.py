@@ -1,9 +1,10 @@
-"""A program of a spare that folds a sample of the log, and stores the rows that readers would see.
+"""A program that folds a sample of the log, and stores the rows that readers would see.
 
-The argument is a folder. develop/sample_runs.py writes request.json to the folder, and the records
-of the sample to another file. The program writes answer.json. For each pipeline, the answer
-contains the path of the file with the pipeline's rows, or an error that refuses the pipeline. The
-process folds one sample after the other, each with the current files of the project.
+A spare runs the program. The argument is a folder. develop/sample_runs.py writes request.json to
+the folder, and the records of the sample to another file. The program writes answer.json. For each
+pipeline, the answer contains the path of the file with the pipeline's rows, or an error that
+refuses the pipeline. The process folds one sample after the other, each with the current files of
+the project.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""A cache of passed tests of large slices, with an entry per version of Kappa and shape of plan.
+"""A cache that records which tests of the law of slices with large slices have passed.
 
 Large slices of a sample test Kappa's own code: decoding on Spark workers, the plan over files, and
-the writers of large commits. The pipeline's code is tested by small slices at each deploy. The
-computation of large slices depends on Kappa's code, the versions of the libraries and of Java, the
+the writers of large commits. (Small slices, at each deploy, test the pipeline's code.) How Kappa
+computes large slices depends on Kappa's code, the versions of the libraries and of Java, the
 declared topics and tables, and the shape of the plan. So large slices are tested again only if one
-of these changes. The shape is the analysed plan without the values of literals. A plan does not
-contain the code of Python functions. So functions with a UDF, and ordered folds with a user's step,
-are always tested. If large slices left a table empty, the test has proved nothing, and is not
-cached.
+of these changes. The shape is the analysed plan without the values of literals.
+
+A plan does not contain the code of Python functions. So functions with a UDF, and ordered folds
+with a user's step, are always tested. If the large slices leave a table empty, the test has proved
+nothing, and is not cached.
 """
 
 from __future__ import annotations
@@ -68,13 +69,16 @@ def large_slices_key(spark: SparkSession, shape: str, declared: str) -> str | No
 
 
 def has_held(key: str) -> bool:
-    """Returns True if large slices with this key have passed the test on this machine."""
+    """Returns True if large slices with this key have passed the test of the law of slices.
+
+    The cache contains only tests on this machine.
+    """
     path = _path(key)
     return path is not None and path.exists()
 
 
 def remember_held(key: str) -> None:
-    """Records that large slices with this key have passed the test on this machine.
+    """Records that large slices with this key have passed the test of the law of slices.
 
     An error of the disk is ignored, for example if the disk is full.
     """

@@ -59,15 +59,16 @@ class LawBroken(Broken):
 
 
 class OutOfTime(Exception):
-    """A signal that the time for testing slicings has ended."""
+    """A signal that the time for a test has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class LawTrials:
-    """The extent of a test, which has tested `tried` of the `of` planned slicings.
+    """The result of a test of the law of slices that has found no difference.
 
-    `rejected` contains the number of the pipeline's rejects by reason. `fills_all` is True if each
-    table of the pipeline's function has a row.
+    A slicing is a way to cut the log into slices. `tried` is the number of tested slicings, and
+    `of` the number of planned slicings. `rejected` contains the number of the pipeline's rejects by
+    reason. `fills_all` is True if each table of the pipeline's function has a row.
     """
 
     tried: int
@@ -80,7 +81,7 @@ class LawTrials:
 class _Slicing:
     """A way to cut the log into slices.
 
-    With `again`, some slices are folded a second time, as after a crash.
+    If `again` is True, some slices are folded a second time, as after a crash.
     """
 
     ends: Sequence[Offsets]
@@ -99,16 +100,18 @@ def hold_to_law(
     say: Callable[[str], None] = lambda _line: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> LawTrials:
-    """Tests the law of slices on a pipeline and a log.
+    """Tests the law of slices on a pipeline and a log, and returns what was tested.
 
-    The first slicings have a single slice for all events, and a slice per event (at most
-    `most_slices` slices). Then follow `cuts` random slicings, with empty slices and with slices
-    that are folded again. With `by_spark`, a last slicing is computed in the same way as large
-    slices. `say` is called with a line of progress before each slicing. When `is_over` returns
-    True, no further slice is folded, and the current slicing is not counted.
+    A slicing is a way to cut the log into slices. The first slicings have a single slice for all
+    events, and a slice per event (at most `most_slices` slices). Then follow `cuts` random
+    slicings, with empty slices and with slices that are folded again. If `by_spark` is True, a last
+    slicing is computed in the same way as large slices. `say` is called with a line of progress
+    before each slicing. When `is_over` returns True, no further slice is folded, and the current
+    slicing is not counted.
 
     Raises LawBroken if the rows after a slicing differ from the rows after a single slice. The
-    error contains the smallest differing cut that was found, and the rows that differ.
+    error contains the slices of the smallest slicing that was found for which the rows differ, and
+    the rows that differ.
     """
     of, tried = 2 + cuts + by_spark, 0
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
@@ -130,11 +133,12 @@ def hold_to_law(
 def hold_views_to_law(
     local: LocalPipeline, log: MemoryLog, *, cuts: int, most_slices: int, seed: int = 0
 ) -> None:
-    """Tests the law of views (I11) on a pipeline and a log, for one slicing after the other.
+    """Tests that maintained views have the rows of their queries, however the log is cut.
 
-    Raises LawBroken if the stored rows of a view differ from the result of the view's query. The
-    error contains the smallest cut found for which they differ, and the rows that differ at the
-    last frontier of this cut.
+    After each slice of each slicing, the stored rows of a view are compared with the result of the
+    view's query. `cuts` is the number of random slicings; no slicing has more than `most_slices`
+    slices. Raises LawBroken if rows differ. The error contains the slices of the smallest slicing
+    that was found for which rows differ, and the rows that differ after the last slice.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-law-") as scratch:
         trial = _Trial(Path(scratch), local, log, lambda: False)
@@ -185,7 +189,7 @@ def _rejected(whole: Mapping[str, FoldedRows]) -> Counter[str]:
 
 
 class _Trial:
-    """The repeated folding of a log by a pipeline, each time with another slicing."""
+    """The object that folds a log with a pipeline repeatedly, each time cut in another way."""
 
     def __init__(
         self, scratch: Path, local: LocalPipeline, log: MemoryLog, is_over: Callable[[], bool]
@@ -198,7 +202,7 @@ class _Trial:
         self._number = 0
 
     def hold(self, whole: Mapping[str, FoldedRows], slicing: _Slicing) -> None:
-        """Raises LawBroken if the tables differ between this slicing and a single slice.
+        """Raises LawBroken if `slicing` gives other tables than a single slice.
 
         `whole` contains the rows after a single slice, by table.
         """
@@ -256,8 +260,8 @@ class _Trial:
     def _ensure_texts(self, build: Rehearsal, end: Offsets, slicing: _Slicing) -> None:
         """Raises LawBroken if a view's stored rows differ from the result of its declared query.
 
-        Each way of maintaining a view rewrites the declared query. So the stored rows are compared
-        with the declared query itself: two ways could give the same wrong rows.
+        Kappa rewrites the declared query for each way of maintaining a view. Two ways could give
+        the same wrong rows, so the stored rows are compared with the declared query itself.
         """
         if all(table.view is None for table in self._tables):
             return
@@ -368,10 +372,11 @@ def _each_event(log: MemoryLog, most: int) -> list[Offsets]:
 
 
 def rows_of(build: Rehearsal, table: TableBirth) -> FoldedRows:
-    """Returns the rows of a table for a comparison, without expired rows and a view's deleted rows.
+    """Returns the rows of a table for a comparison, without rows that readers do not see.
 
-    If the table has keys, the result maps each key to its row; otherwise, it maps each row to the
-    number of times that the row occurs. Raises Broken if a key occurs twice.
+    These are expired rows, and the hidden rows of a view. If the table has keys, the result maps
+    each key to its row; otherwise, the result maps each row to the number of times that the row
+    occurs. Raises Broken if a key occurs twice.
     """
     wanted = {*dict(table.compared), DELETED, *(table.row_keys if table.keys else ())}
     compared = [column for column, _ in table.columns if column in wanted]

@@ -1,8 +1,9 @@
-"""A program of a spare that tests the law of slices on pipelines.
+"""A program that tests the law of slices on pipelines.
 
-The argument is a folder. replay/rollout/law.py writes request.json to the folder, and the program
-writes answer.json. For each pipeline, the answer contains the number of tested slicings, or an
-error that refuses the pipeline. Before each slicing the program writes a progress line to stderr.
+A spare runs the program. The argument is a folder. replay/rollout/law.py writes request.json to the
+folder, and the program writes answer.json. For each pipeline, the answer contains the number of
+ways to cut the log that were tested, or an error that refuses the pipeline. Before each test, the
+program writes a progress line to stderr.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ def tried_in_time(
     pipelines: Mapping[str, Pipeline],
     begin: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Tests the law of slices on each pipeline, and yields each pipeline's name and answer.
+    """Tests the law of slices on each pipeline, and yields pairs (pipeline name, result).
 
-    All tests together take about `request["seconds"]` seconds. Calls `begin` with the pipeline's
-    name before each test.
+    A result is a JSON object for the program's answer file. All tests together take about
+    `request["seconds"]` seconds. Calls `begin` with the pipeline's name before each test.
     """
     ends_at = time.monotonic() + request["seconds"]
     for number, (name, pipeline) in enumerate(pipelines.items()):

@@ -5,10 +5,11 @@
 
 The program uses the build's own code snapshot and topics, and folds slices in the same way as a
 job. The program's slices differ from the build's slices, and its tables are in a separate folder.
-The program takes no lock and no lease, and changes no file of the build. FOLDER is a root that
-contains the cuts (kappa/state/slices.py). The program writes tables and frontiers to FOLDER; the
-frontiers show its progress. If the program fails, it prints the error to stderr, and records the
-error in FOLDER in the same way as a job that stops.
+The program takes no lock and no lease, and changes no file of the build. FOLDER is a root with a
+file that contains the ends of the program's slices, the cuts (kappa/state/slices.py defines the
+file). The program writes tables and frontiers to FOLDER; the frontiers show its progress. If the
+program fails, it prints the error to stderr, and records the error in FOLDER in the same way as a
+job that stops.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ def refold(
     folder: Store,
     session: Callable[[], SparkSession],
 ) -> None:
-    """Folds the log of a build from the build's origin to the last cut.
+    """Folds the log of a build from the build's first offsets to the last recorded end.
 
-    If an earlier run of the program was interrupted, continues after its last frontier. Raises
-    Broken if a law does not hold, in the same cases as a job.
+    `folder` contains the ends of the slices, and gets the tables and frontiers. If an earlier run
+    of the program was interrupted, continues after the last frontier in `folder`. Raises Broken in
+    the same cases in which a job stops.
     """
     root = open_store(settings)
     open_registry(settings, root)
@@ -105,8 +107,8 @@ def refold(
 def _seen_from(settings: Settings) -> Settings:
     """Returns the settings, changed so that Spark workers can read the proof's folder.
 
-    The folder is on this host's disk. So if the root is in a bucket, the workers run on this host
-    instead of the configured cluster.
+    The proof's folder is on this host's disk. So if the root is in a bucket, the workers run on
+    this host instead of the configured cluster.
     """
     here = replace(settings.engine, master="")
     return replace(settings, engine=here) if is_bucket(settings.root) else settings

@@ -1,9 +1,9 @@
 """A build that is folded in this process, from a log in memory, in slices of any size.
 
 A rehearsal runs the same code as a job, but without a broker and a lock, and with tables in a
-separate folder. The law of slices is tested on a rehearsal (kappa/testing.py). DuckDB reads the
-files of the frontier, as in a query. The law of views is tested by comparing the stored rows of the
-views with the results of their queries.
+separate folder. DuckDB reads the files of the frontier, as in a query. Tests of the law of slices
+(kappa/testing.py) compare the tables of rehearsals. Tests of maintained views compare the views'
+stored rows with the results of the views' queries.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class MemoryLog:
         )
 
     def read_records(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of a slice, as `LogSource.read_records` does."""
+        """Returns the raw records of a slice as an Arrow table, with the columns RAW_COLUMNS."""
         return raw_table(
             record
             for record in self.records
@@ -132,19 +132,19 @@ class MemoryLog:
         )
 
     def witnesses(self) -> Witnesses:
-        """Returns no witnesses, since this log loses no records."""
+        """Returns an empty mapping, since this log loses no records."""
         return {}
 
     def last_before(self, _end: Offsets) -> Mapping[tuple[str, int], Witness]:
-        """Returns no witnesses, since this log loses no records."""
+        """Returns an empty mapping, since this log loses no records."""
         return {}
 
     def lost_ends(self, _end: Offsets, _witnesses: Witnesses) -> tuple[LostEnd, ...]:
-        """Returns no lost ends, since this log loses no records."""
+        """Returns an empty tuple, since this log loses no records."""
         return ()
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """Returns the ranges of a topic in a slice, as `LogSource.ranges` does."""
+        """Returns the topic's ranges of offsets in a slice, one per partition that has offsets."""
         of_topic = self.read_records(piece).filter(pc.field("topic") == topic)
         return [
             RawRange(partition, start, end, partial(_in_order, of_topic))
@@ -163,7 +163,8 @@ def _in_order(records: pa.Table, partition: int, start: int, end: int) -> Iterat
 class LocalPipeline:
     """A pipeline with a Spark session and the columns that the function returns for each table.
 
-    `shape` is the digest of the function's plan (`Description`).
+    `outputs` maps each table to its columns. `shape` is a digest of the function's plan, or "" if
+    the plan or a step runs Python.
     """
 
     pipeline: Pipeline
@@ -224,8 +225,9 @@ class Rehearsal:
     def begin(self, *, driver_rows: int, merge_bytes: int = 0) -> None:
         """Creates the objects of a folding job, in the same way as after a restart of the job.
 
-        Spark commits the rows that Spark has computed, except contributions by key of at most
-        `merge_bytes` bytes. No contributions wait next to a table.
+        Slices of more than `driver_rows` offsets are computed by Spark only. Spark also commits the
+        rows that Spark has computed; but this process merges contributions by key of at most
+        `merge_bytes` bytes. No table has recent rows.
         """
         self.publisher = Publisher(self.store, self.birth, hold_seconds=1)
         self.publisher.take_over()
@@ -272,7 +274,7 @@ class Rehearsal:
             raise Unfit(f"{sources[name]}: {why}", hint="fix the view's query, or its keys")
 
     def table(self, name: str) -> pa.Table:
-        """Returns the rows of a table at the frontier, with the platform's own columns."""
+        """Returns the rows of a table at the newest frontier, with the columns that Kappa adds."""
         writer = next(writer for writer in self.slices.writers if writer.birth.name == name)
         schema = arrow_schema(writer.birth.columns)
         # The two writers have different Arrow types for a type of Delta.
@@ -291,7 +293,7 @@ class Rehearsal:
 
 
 class _Dying:
-    """A publisher that stops the job just before publishing."""
+    """A publisher that raises Stopping instead of publishing, as if the job ended there."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.newest = publisher.newest
@@ -302,7 +304,7 @@ class _Dying:
 
 @contextmanager
 def local_session(start: Path = Path()) -> Iterator[SparkSession]:
-    """Yields this process's Spark session, or a new session that ends with the block.
+    """Yields this process's Spark session, or a new session that ends with the `with` block.
 
     If there is a project around the folder `start`, a new session uses the jars that this project
     configures.
@@ -317,10 +319,10 @@ def local_session(start: Path = Path()) -> Iterator[SparkSession]:
 
 @contextmanager
 def local_pipeline(pipeline: Pipeline) -> Iterator[LocalPipeline]:
-    """Describes a pipeline in this process's Spark session, and yields the described pipeline.
+    """Describes a pipeline in this process's Spark session, and yields the description.
 
-    If there is no session, a new session begins, which ends with the block. Raises DeclarationError
-    if the function fails or uses an operation that is not allowed.
+    If the process has no session, a new session begins, which ends with the `with` block. Raises
+    DeclarationError if the function fails or uses an operation that is not allowed.
     """
     with local_session() as spark:
         # The pipeline's file is in its project's `pipelines`, or beside a test.
@@ -342,7 +344,8 @@ _SHOWN = 3
 def rows_of_log(local: LocalPipeline, log: MemoryLog) -> dict[str, list[dict[str, Any]]]:
     """Folds a log in one slice, and returns the rows that readers would see, by table or view.
 
-    Raises the errors of folding a slice, and the errors of `served_rows`.
+    Each row is a dict of values by column. Raises the errors of folding a slice, and
+    DeclarationError if a view cannot be read or computed.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-tables-") as scratch:
         build = Rehearsal(Path(scratch), local, log, driver_rows=log.end.distance(Offsets()))
@@ -354,9 +357,10 @@ def rows_of_log(local: LocalPipeline, log: MemoryLog) -> dict[str, list[dict[str
 
 
 def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
-    """Returns the rows of all tables and views at the frontier, sorted by all columns.
+    """Returns the rows of all tables and views at the newest frontier, by table or view.
 
-    Raises DeclarationError if a view cannot be read or computed.
+    The rows are sorted by all columns. Raises DeclarationError if a view cannot be read or
+    computed.
     """
     tables = _tables(build)
     views = build.pipeline.view_queries
@@ -369,9 +373,11 @@ def served_rows(build: Rehearsal) -> dict[str, list[dict[str, Any]]]:
 
 
 def unlike_queries(build: Rehearsal) -> list[str]:
-    """Returns a sentence for each difference between a maintained view and its query (I11).
+    """Returns a sentence for each difference between a maintained view and the view's query.
 
-    Compares at the frontier. Raises DeclarationError if a view cannot be read or computed.
+    The stored rows and the query's result are compared at the build's newest frontier. Returns an
+    empty list if there is no difference. Raises DeclarationError if a view cannot be read or
+    computed.
     """
     births = [table for table in build.birth.tables if table.view is not None]
     tables, found = _tables(build), list[str]()
@@ -437,9 +443,9 @@ def _opened(
 
 @contextmanager
 def _told_of_views(build: Rehearsal, name: str) -> Iterator[None]:
-    """Runs the block, and raises DeclarationError if DuckDB cannot compute the view `name`.
+    """Runs the `with` block, and raises DeclarationError if DuckDB cannot compute the view `name`.
 
-    The error contains the line of the view. If `name` is a table, DuckDB's error is raised.
+    The error names the line that declares the view. If `name` is a table, DuckDB's error is raised.
     """
     try:
         yield

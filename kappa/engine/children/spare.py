@@ -3,12 +3,14 @@
     python -m kappa.engine.children.spare --project DIR --root ROOT --folder FOLDER --door yes|no
 
 Only this process uses FOLDER, for files that Spark spills or leaves behind. The process is killed
-when the process that started it exits. A task arrives on standard input. If the task arrives before
-Spark has booted, nothing is warmed up. With `--door yes`, a command can also connect to the spare
-through its door, and send tasks. The door is a socket in FOLDER's parent, named after this process
-(kappa/code/task.py). When a command has connected, the socket is renamed, so that no second command
-connects. A process runs either the tasks of one command, one after the other, or a single job. So a
-job never runs in a process that has run tasks for another build.
+when the process that started it exits.
+
+A task arrives on standard input. If the task arrives before Spark has booted, nothing is warmed up.
+With `--door yes`, the process also listens on a socket in FOLDER's parent, the door, which is named
+after this process (kappa/code/task.py). A command can connect to the door and send tasks. When a
+command has connected, the socket is renamed, so that no second command connects. A process runs
+either the tasks of one command, one after the other, or a single job. So a job never runs in a
+process that has run tasks for another build.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 def run_tasks(tasks: Tasks) -> int:
     """Runs the tasks one after the other, until a job has ended or there are no more tasks.
 
-    A job is a task with a log. Returns the job's exit code, or ExitCode.OK if there was no job.
+    A task is a job if it has a log file. Returns the job's exit code, or ExitCode.OK if there was
+    no job.
     """
     for task in tasks:
         code = _run(task)
@@ -99,15 +102,15 @@ def main(arguments: list[str] | None = None) -> int:
 class Tasks:
     """The tasks of this process, which all come from one sender.
 
-    The sender is the process that started this process, or a command that has connected to the
-    door.
+    The sender is the process that started this process, or a command that has connected to this
+    process's socket, the door.
     """
 
     def __init__(self, door_at: Path | None) -> None:
         """Moves standard input to a private descriptor, from which the tasks are read.
 
         If a program of a task reads standard input, it finds an empty input. `door_at` is the path
-        of the door's socket, or None for no door.
+        of the socket (the door) to which a command can connect, or None for no socket.
         """
         # A program that reads standard input finds an empty input.
         self._input = os.dup(0)
@@ -123,15 +126,16 @@ class Tasks:
         return b"\n" in self._rest or bool(select.select([self._input], [], [], 0)[0])
 
     def open_door(self) -> None:
-        """Opens the door, so that a command can connect to this process from now on."""
+        """Opens this process's socket (the door), so that a command can connect from now on."""
         if self._door_at is not None:
             self._door = _listening(self._door_at)
 
     def __iter__(self) -> Iterator[Task]:
         """Yields each task, and ends when the sender has closed the connection.
 
-        If the door is open, first waits for a command or for a task on standard input. If the
-        sender closes the connection while a task runs, this process exits at once.
+        If this process's socket (the door) is open, first waits for a command to connect or for a
+        task on standard input. If the sender closes the connection while a task runs, this process
+        exits at once.
         """
         if self._door is not None:
             select.select([self._input, self._door.fileno()], [], [])
@@ -144,7 +148,7 @@ class Tasks:
             yield Task.of_line(line)
 
     def _let_in(self, at: socket.socket) -> None:
-        """Accepts one command through the door's socket, and closes the socket.
+        """Accepts one command that connects to the socket `at`, and closes the socket.
 
         If a task is already waiting on standard input, no command is accepted.
         """

@@ -1,8 +1,9 @@
 """The warm-up of a spare, which runs the same code as tasks do.
 
-So the JVM has already compiled this code when the first task runs. The warm-up folds a few records
-with a small pipeline that is defined here, streams a few rows, and describes the pipeline. All
-steps use a session and a folder of the warm-up, and no task sees the results.
+So the JVM has already compiled this code when the first task runs. The warm-up defines a small
+pipeline, folds a few records with it, runs a Spark stream over a few rows, and describes the
+pipeline as `kappa.engine.children.describe` does. All steps use a session and a folder of the
+warm-up, and no task sees the results.
 """
 
 from __future__ import annotations

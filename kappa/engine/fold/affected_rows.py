@@ -1,10 +1,9 @@
 """The stored rows of a table that a slice may change, read at one version of the table.
 
 A slice may change the rows of its keys, and the rows that are due: rows whose step asked to be
-woken at a time that the log has reached. A slice reads tables at the versions of the previous
-slice's frontier, never at the newest versions (law 1). The caller passes the version, and must not
-call these functions for a table to which the slice is already committed. Null keys match null keys
-(law 9).
+woken at a time that the log has reached. The caller passes the version, which must be the table's
+version in the previous slice's frontier, never the newest version. So a slice that was interrupted
+is computed again from the same rows (law 1 in docs/design.md). Null keys match null keys.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def touched_rows(path: str, version: int, columns: Columns, keys: pa.Table) -> p
 
     `columns` are the columns to return. `keys` contains exactly the table's key columns, with the
     same types; a null is a key like any other. Row groups whose bounds exclude every key are not
-    read. In the other row groups, the key columns are read first. So only the rows found, and some
-    thousand other rows, are in memory.
+    read. In the other row groups, the key columns are read first. So memory contains only the rows
+    that are found, and some thousand other rows.
     """
     schema = arrow_schema(columns)
     among = _Among(keys)
@@ -66,9 +65,10 @@ def due_rows(
 ) -> pa.Table | None:
     """Returns the due rows: rows whose time in the column `on_time` the log has reached.
 
-    The log has reached a time if the log time of the row's partition is not before it. `clocks`
-    contains the log times. `columns` are the columns to return. Returns None if more than `at_most`
-    rows are due. Usually no row is due, and the bounds of the row groups suffice to know this.
+    The log has reached a row's time if the log time of the row's partition is equal or later.
+    `clocks` contains the log times. `columns` are the columns to return. Returns None if more than
+    `at_most` rows are due. Usually no row is due, and the bounds of the row groups already show
+    this.
     """
     schema, due = arrow_schema(columns), _Due(on_time, clocks)
     found: list[pa.RecordBatch] = []

@@ -2,9 +2,9 @@
 
 The step gets a table with the states of the keys, and a table with the rows of these keys in the
 order of the log. No code here runs row by row. In two cases, the loop over keys (step_loop.py) is
-used instead: for keys that have their first row in a further partition in this slice, and for the
-search for records on which a step fails. The loop calls the same step with one key at a time,
-through `OneKey`.
+used instead: for keys to which this slice gives rows in one more partition, and for the search for
+records on which a step fails. That loop calls the same step with one key at a time, through
+`OneKey`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class ColumnLoop:
     def fold(self, rows: pa.Table, held: pa.Table) -> FoldedColumns:
         """Folds rows into the stored states of their keys, in the order of the log.
 
-        `held` contains the table's rows for at least the keys of `rows`. The rows may be in any
+        `held` contains the stored rows of at least the keys of `rows`. Both tables may be in any
         order.
         """
         if rows.num_rows == 0:
@@ -209,7 +209,10 @@ class ColumnLoop:
         first: Numbers,
         last: Numbers,
     ) -> pa.Table:
-        """Returns the new rows of the table: keys, states, and the place of each key's last row."""
+        """Returns the new rows of the table: keys, states, and the place of each key's last row.
+
+        A row's place is the topic, partition and offset of the row's record.
+        """
         place = rows.select(list(PLACE)).take(pa.array(last))
         columns: dict[str, Any] = {
             **dict(zip(keys.column_names, keys.columns, strict=True)),
@@ -244,7 +247,7 @@ class ColumnLoop:
 
 
 def _split_keys(key_of_state: Numbers, is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the keys with states in several partitions, at least one of them new.
+    """Returns a mask of the keys with states in several partitions, of which one or more are new.
 
     `key_of_state` contains the number of each state's key. `is_new` is True for states that are not
     stored yet.
@@ -277,7 +280,7 @@ def numbered(tables: Sequence[pa.Table], names: Iterable[str]) -> list[Numbers]:
 def _paired(ones: Sequence[Numbers], others: Sequence[Numbers]) -> list[Numbers]:
     """Numbers the distinct pairs (number in `ones`, number in `others`) from 0.
 
-    Returns arrays of the same lengths as the arrays in `ones`.
+    Returns, for each array in `ones`, an array with the numbers of its pairs.
     """
     one, other = np.concatenate(ones), np.concatenate(others)
     pairs = _codes(pa.array(one * (other.max(initial=0) + 1) + other))
@@ -300,7 +303,7 @@ def _numbers(table: pa.Table, name: str) -> Numbers:
 def _with_ordered_records(
     rows: pa.Table, order: Numbers, is_same_record: npt.NDArray[np.bool_]
 ) -> Numbers:
-    """Returns `order`, changed so that rows of the same record are sorted by their values."""
+    """Returns `order`, changed so that rows of one record are sorted by their values."""
     ends = np.flatnonzero(np.diff(np.r_[False, is_same_record, False].astype(np.int8)))
     order = order.copy()
     for begin, end in zip(ends[::2], ends[1::2] + 1, strict=True):

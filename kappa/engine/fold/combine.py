@@ -1,14 +1,14 @@
 """Contributions by key in SQL, and the combination of folds that no merge can express.
 
-Each key has a single contribution (law 9). A merge folds contributions into the table
+Each key has a single contribution per slice. A merge statement folds contributions into the table
 (kappa/tables/merge.py). kappa/declare/folds defines the meaning of each kind of fold.
 
-No merge can express sets, top rows and sketches. For such folds, the stored rows of the touched
-keys are read at the version of the previous slice (engine/fold/affected_rows.py), and are joined
-with the slice's contributions. One aggregation per key, defined here in Spark's SQL, then computes
-the table's new rows, which replace the stored rows. For small slices, the plan of the aggregation
-is made once and reused (engine/fold/file_scan.py); a large slice is combined by a join. If one fold
-of a table needs this, all folds of the table are combined. Other tables are merged.
+No merge can express sets, top rows and sketches. For such folds, affected_rows.py reads the stored
+rows of the touched keys at the version of the previous slice, and these rows are joined with the
+slice's contributions. One aggregation per key, defined here in Spark's SQL, then computes the
+table's new rows, which replace the stored rows. For small slices, the plan of the aggregation is
+made once and reused (engine/fold/file_scan.py); a large slice is combined by a join. If a table has
+one such fold, the aggregation computes all folds of the table. All other tables are merged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Combiner:
     """The combination of a slice's contributions to a table with the table's stored rows."""
 
     def __init__(self, table: TableBirth, path: str, folder: str) -> None:
-        """Creates the combination for a table at `path`.
+        """Creates the combination for the table at `path`.
 
         Files with the rows of the current slice are written to `folder`. `path` and `folder` are
         paths or URLs.
@@ -130,7 +130,7 @@ def _combined(
 def aggregates(table: TableBirth, given: Mapping[str, str]) -> tuple[str, ...]:
     """Returns Spark SQL expressions that aggregate the rows of a key into one contribution.
 
-    The expressions obey laws 4 and 9. `given` contains the columns of these rows, with their types.
+    `given` contains the columns of these rows, with their types.
     """
     types, folds = dict(table.columns), table.folds
     # In the table's order: the order of `fold` depends on the birth certificate's JSON.
@@ -157,7 +157,7 @@ def combinations(table: TableBirth) -> tuple[str, ...]:
 
 
 def combined_columns(table: TableBirth) -> tuple[str, ...]:
-    """Returns Spark SQL expressions for a table's columns, from the folded values.
+    """Returns Spark SQL expressions that compute a table's columns from the folded values.
 
     Sums are cast to the stored type. Some columns are computed from hidden columns. Pure.
     """

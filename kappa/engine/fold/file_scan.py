@@ -2,7 +2,7 @@
 
 Spark plans every action on a new DataFrame again. For a small slice, planning costs many times as
 much as processing the rows. A plan over leaves is made once and run for every slice; each run reads
-the current rows of the leaves' files. A plan stores the length of its files, and the footer of a
+the current rows of the leaves' files. A plan stores the length of each file, and the footer of a
 Parquet file is at the end of the file. So a leaf's file always has the same length, with a gap
 before the footer.
 """
@@ -28,7 +28,7 @@ _TRAILER = 8
 
 
 def session_of_leaves(spark: SparkSession) -> SparkSession:
-    """Returns a new Spark session for plans whose inputs are leaves.
+    """Returns a new Spark session for plans whose inputs are `Leaf` objects.
 
     Adaptive execution is off in the session, since it would reuse the results of stages that have
     run. A single task reads a leaf, however long the gap in the leaf's file is. Sessions that write
@@ -58,16 +58,16 @@ class Leaf:
     def frame(self, spark: SparkSession) -> DataFrame:
         """Returns a frame of the leaf's rows.
 
-        An action on the frame reads the rows that were put last. The frame is valid until a call of
-        `put` returns False.
+        An action on the frame reads the rows from the last call of `put`. The frame is valid until
+        a call of `put` returns False.
         """
         return spark.read.schema(spark_ddl(self._columns)).parquet(spark_address(self._address))
 
     def put(self, rows: pa.Table | None) -> bool:
         """Replaces the leaf's rows with `rows`, or with no rows if `rows` is None.
 
-        Returns True if earlier frames can read the new rows. No action may be running during the
-        call.
+        Returns True if the frames from earlier calls of `frame` can read the new rows. No action
+        may be running during the call.
         """
         sink = pa.BufferOutputStream()
         pq.write_table(

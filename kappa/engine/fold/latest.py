@@ -1,11 +1,11 @@
 """The rows of a latest table: the newest decoded record per key, and truncations.
 
 The records are in this process or in files. A tombstone leaves a hidden row, so that an older
-record that arrives later does not replace the tombstone (law 4). A change that deletes a row also
-leaves a hidden row; the values of the deleted row are not stored. A change that truncates the
-source's table leaves a hidden row for every key that was in the table before. Such a change must be
-in a topic of one partition. kappa/tables/shape.py defines the table's columns, and merge.py the
-condition of the merge.
+record that arrives later does not replace the tombstone. A change that deletes a row also leaves a
+hidden row; the values of the deleted row are not stored. A change that truncates the source's table
+leaves a hidden row for every key that was in the table before. Such a change must be in a topic of
+one partition. kappa/tables/shape.py defines the table's columns, and kappa/tables/merge.py defines
+the condition of the merge.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ def latest_input(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def refuse_truncations(
     records: SliceRows, pipeline: Pipeline, end: Offsets, source: LogSource
 ) -> None:
-    """Rejects the truncations that cannot be applied to a table of latest rows.
+    """Turns truncations that cannot be applied to a table of latest rows into rejects.
 
-    These are the truncations in a topic of several partitions: it is unknown which changes in the
-    other partitions were made before the truncation. `end` is the end of the slice.
+    These are the truncations in a topic of several partitions: Kappa cannot know which changes in
+    the other partitions were made before the truncation. `end` is the end of the slice.
     """
     latest = {t.latest.name: t.latest for t in pipeline.latest_tables if t.latest is not None}
     for topic in latest.values():

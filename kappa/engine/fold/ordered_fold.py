@@ -3,10 +3,11 @@
 The step updates the state of each key. The job itself folds small slices, and Spark workers fold
 large slices. The job and the workers use the same loops: over single keys (step_loop.py), or over
 columns of many keys at once (column_loop.py), depending on the step's declaration. The state of a
-key is the key's row in the table before the slice. Emitted rows are committed before the states
-(engine/slice.py). So a slice that was interrupted between the two commits is computed again from
-the same states (law 1). A step may ask to be woken at a time. Such a step is also called for keys
-without rows in the slice, if the log time has reached the requested time by the end of the slice.
+key is the key's row in the table before the slice. The rows that the step emits are committed
+before the states (engine/slice.py). So a slice that was interrupted between the two commits is
+computed again from the same states. A step may ask to be woken at a time. Such a step is also
+called for keys without rows in the slice, if the log time has reached the requested time by the end
+of the slice.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class OrderedFold:
-    """A table that a step folds, with the table of the rows that the step emits.
+    """A table that a step folds, and the table of the rows that the step emits.
 
-    `emitted` is None if the step emits no rows.
+    The attribute `emitted` is None if the step emits no rows.
     """
 
     table: TableBirth
@@ -93,7 +94,7 @@ class OrderedFold:
     def of_pipeline(
         cls, pipeline: Pipeline, tables: Mapping[str, TableBirth]
     ) -> tuple[OrderedFold, ...]:
-        """Returns the ordered folds of a pipeline, with the tables of a build."""
+        """Returns the ordered folds of a pipeline. `tables` contains the build's tables by name."""
         steps = [
             (table.name, table.ordered) for table in pipeline.tables if table.ordered is not None
         ]
@@ -143,10 +144,11 @@ class OrderedFold:
 
         Returns the emitted rows and the complete rows of the states, by table. `held` contains at
         least the table's rows for the keys of `rows`, and for the keys that are due at the slice's
-        end. `clocks` contains the log times at the slice's end. `moved` is called as a sign of
-        progress: for each key and row, or once if all keys are folded together. If a step over many
-        keys fails, or if records are judged, the step is called key by key, so that the failing
-        record is known. Raises Broken if a step fails with several keys but with no single key.
+        end. `clocks` contains the log times at the slice's end. `judging` decides what happens to
+        records on which the step fails. `moved` is called as a sign of progress: for each key and
+        row, or once if all keys are folded together. If a step over many keys fails, the step is
+        called again key by key, so that the failing record is known. Raises Broken if a step fails
+        with several keys but with no single key.
         """
         if self.over is not Over.KEYS or judging != _FAST:
             return self._by_key(rows, held, clocks, judging, moved)
@@ -228,7 +230,7 @@ class OrderedFold:
         folder: str,
         judging: Judging = _FAST,
     ) -> Stepped:
-        """Folds a large slice on Spark workers. The result equals that of `here`.
+        """Folds a large slice on Spark workers. The result equals the result of `here`.
 
         The workers write files in `folder`. `held` contains all rows of the table.
         """
@@ -265,10 +267,10 @@ class OrderedFold:
     def parts(
         self, batches: Iterable[pa.RecordBatch], clocks: Clocks, judging: Judging
     ) -> Iterator[Stepped]:
-        """Folds the batches of a task of `at_spark`, and yields the results in parts.
+        """Folds the batches of one Spark task of `at_spark`, and yields the results in parts.
 
-        All rows of a key must be together: first the key's states, then its rows in the order of
-        the log.
+        In `batches`, the input for a key must be in one piece: first the key's stored states, then
+        the key's rows in the order of the log.
         """
         if self.over is Over.KEYS and judging == _FAST:
             yield from self._parts_by_columns(batches, clocks)
@@ -313,9 +315,9 @@ class OrderedFold:
     def _read(
         spark: SparkSession, table: TableBirth, folder: str, names: Sequence[str]
     ) -> DataFrame:
-        """Returns a frame of a table's rows, from files that tasks have written to `folder`.
+        """Returns a frame of the table's rows in the files `names` that tasks have written.
 
-        `names` contains the names of the files.
+        The files are in `folder`, in the subfolder of the table.
         """
         ddl = spark_ddl(table.columns)
         if not names:
@@ -335,9 +337,9 @@ def _fold_into(
 ) -> Iterator[pa.RecordBatch]:
     """Folds the keys of a Spark task into one file per table.
 
-    In `batches`, the states of a key come before the key's rows. Yields one row with the name of
-    the files and the failures. If Spark considers a task lost, the task's second attempt writes
-    files with other names.
+    In `batches`, the states of a key come before the key's rows. Yields one batch with one row: the
+    name that the files have, and the records on which the step has failed. If Spark considers a
+    task lost and repeats the task, the second attempt writes files with other names.
     """
     open_buckets(buckets)
     name = f"{secrets.token_hex(8)}.parquet"
@@ -382,10 +384,10 @@ def _place(folder: str, table: TableBirth, name: str) -> str:
 def _by_key(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], and_others: bool
 ) -> Iterator[tuple[Key, list[Row], Iterator[Row]]]:
-    """Yields each key that has rows, with the key's states and rows.
+    """Yields (key, states, rows) for each key that has rows.
 
-    The rows stay in the given order. With `and_others`, keys that have states but no rows are also
-    yielded.
+    The rows stay in the given order. If `and_others` is True, keys that have states but no rows are
+    also yielded.
     """
     for key, found in groupby(
         (each for batch in batches for each in batch.to_pylist()),
@@ -406,7 +408,7 @@ def _by_key(
 def _in_parts(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str]
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """Yields the rows of the batches in parts, each with True if the part contains only whole keys.
+    """Yields pairs (part of the rows, True if the part contains only whole keys).
 
     The second value is False if further rows of the part's last key follow in the next part. Then
     the part contains rows of a single key, and ends at the end of a record.
@@ -444,7 +446,7 @@ def _last_begins(rows: pa.Table, names: Sequence[str]) -> int:
 
 
 def _structs(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
-    """Returns the structs in a column as a table, without nulls."""
+    """Returns the structs in the column `name` as a table with `schema`. Nulls are left out."""
     column = rows.column(name)
     found = column.filter(pc.is_valid(column)).combine_chunks()
     return pa.Table.from_arrays(found.flatten(), names=schema.names).cast(schema)

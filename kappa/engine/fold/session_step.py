@@ -53,8 +53,8 @@ class SessionStep:
     def __call__(self, states: pa.Table, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         """Returns the open session of each key after the rows, and the sessions that have ended.
 
-        `states` contains the open session of each key before the rows. The second value is None if
-        no rows are emitted.
+        `states` contains the open session of each key before the rows. The second value contains
+        the ended sessions, or is None if the declaration has no table for emitted rows.
         """
         rows = rows.filter(pc.is_valid(rows.column(self._declared.at)))
         has_session = pc.is_valid(states.column(SINCE)).to_numpy()
@@ -134,7 +134,7 @@ def _ensure_sums_fit(name: str, values: Numbers, runs: _Runs) -> None:
 
 
 class _Runs:
-    """The runs of rows, one per session: the order of the rows, and the bounds of the runs."""
+    """The runs of rows, one per session: the order of the rows, and the bounds of each run."""
 
     def __init__(self, keys: Numbers, times: Numbers, gap: int) -> None:
         """Finds the runs of all keys.
@@ -168,7 +168,7 @@ class _Runs:
         )
 
     def picked(self, is_there: npt.NDArray[np.bool_], *, is_first: bool) -> pa.Array:
-        """Returns the index of each run's first or last value for which `is_there` is True.
+        """Returns, for each run, the index of the first or last value for which `is_there` is True.
 
         The index is null if the run has no such value.
         """

@@ -2,9 +2,9 @@
 
 A step gets the rows of a key singly or in batches, in the order of the log. A step over many keys
 is called here only for some keys, and gets one key at a time (column_loop.py). If a step asks to be
-woken at a time, the step is called as soon as the log time of the key's partition has reached the
-requested time. The log alone decides when the step is woken: before the key's next record, or at
-the end of the slice. In both cases, the next record is folded onto the same state.
+woken at a time, the loop calls the step as soon as the log time of the key's partition has reached
+the requested time. The log alone decides when the step is woken: before the key's next record, or
+at the end of the slice. In both cases, the next record is folded onto the same state.
 
 Records of different partitions have no order between them, and slices decide which records arrive
 first. So a key with records in several partitions has a separate state for each partition. Readers
@@ -71,9 +71,9 @@ class FailedStep(NamedTuple):
     """A record on which a step fails, with the line of the user's code and the error.
 
     If the step fails when it is woken, the record is the last record of the key, and `woken_at` is
-    the time for which the step had asked, in microseconds since 1970. The class also describes a
-    state that readers do not see: then the record is the first record of the state, and `line` is
-    empty.
+    the time for which the step had asked, in microseconds since 1970. The class also describes
+    another case, a state that readers do not see. Then the record is the first record of the state,
+    and `line` is empty.
     """
 
     topic: str
@@ -88,11 +88,11 @@ class FailedStep(NamedTuple):
 class Judging:
     """The settings that decide what happens to records on which a step fails.
 
-    With `notes`, failures are collected instead of raised. With `one_by_one`, a batch has one row.
-    `without` contains the places of records that must have no effect, or is None. If `without` is
-    not None, each record is tried separately. The effect of a record is undone if the step fails on
-    this record, or if `without` contains the record's place. If `without` is None, nothing is
-    undone.
+    If `notes` is True, failures are collected instead of raised. If `one_by_one` is True, a batch
+    has one row. `without` contains the places (topic, partition, offset) of records that must have
+    no effect, or is None. If `without` is not None, each record is tried separately. The effect of
+    a record is undone if the step fails on this record, or if `without` contains the record's
+    place. If `without` is None, nothing is undone.
     """
 
     notes: bool = False
@@ -169,8 +169,8 @@ class StepLoop:
     def fold(self, key: Key, held: Iterable[Row], rows: Iterable[Row]) -> None:
         """Folds the rows of one key into the key's states.
 
-        The rows are in the order of the log. `held` contains the table's rows for the key. If
-        `rows` is not empty, `held` must contain all of these rows of the table. `rows` may be empty
+        `rows` are in the order of the log. `held` contains the table's rows for the key; if `rows`
+        is not empty, `held` must contain all of the table's rows for the key. `rows` may be empty
         if the step can be woken.
         """
         states = {row[PARTITION]: row for row in held}
@@ -318,7 +318,10 @@ class StepLoop:
         self.failed.append(FailedStep(topic, partition, offset, *self._failure(error)))
 
     def _failure(self, error: Exception, where: str = "") -> tuple[str, str]:
-        """Returns the line of the user's code and the text of the error, for display."""
+        """Returns a pair: the line of the user's code (`file:line`), and a text of the error.
+
+        `where` is added to the text if the user's code raised the error.
+        """
         file, declared_line = self._declared_at
         # As in a project: its modules are beside or below the folder of its pipelines.
         project = file.parent.parent
@@ -340,9 +343,9 @@ class StepLoop:
     def _wake(self, state: dict[str, Any], key: Key, at: Key | None, log_time: int) -> bool:
         """Calls the step for each requested time that is not after `log_time`.
 
-        Returns True if the step was called. `at` is the place of the key's last record. If failures
-        are not collected, raises the step's own error, or Broken if the step asks again for the
-        same or an earlier time.
+        Returns True if the step was called. `at` is the place of the key's last record. If the
+        settings collect failures, a failure is collected. Otherwise raises the step's own error, or
+        Broken if the step asks again for the same or an earlier time.
         """
         assert self._on_time is not None
         is_woken = False
@@ -411,8 +414,8 @@ class StepLoop:
         """Returns the rows of a table that were made since the last call of `take` for this table.
 
         The returned rows are removed from this loop. Raises Broken if a value does not fit its
-        column. If failures are collected, an emitted row that does not fit is left out, and the
-        failure of the row's record is collected.
+        column. But if the settings collect failures, an emitted row that does not fit is left out,
+        and a failure is collected for the record that caused the row.
         """
         rows, self._rows[table.name] = self._rows[table.name], []
         schema, places = arrow_schema(table.columns), []
@@ -455,7 +458,7 @@ class StepLoop:
             raise self._unfit(table, field, error) from error
 
     def _returned(self, field: pa.Field, value: Any) -> tuple[Any, int]:
-        """Converts a value of the state in the same way as storing the value in the table does.
+        """Converts a value of the state as the table does when it stores and returns the value.
 
         Returns the converted value, and its size in bytes. Raises Broken if the value does not fit
         the column.
@@ -475,8 +478,9 @@ class StepLoop:
         )
 
     def _step(self, state: dict[str, Any], batch: Sequence[Row], key: Key) -> None:
-        """Calls the step with rows, or with None to wake the step, and checks the result.
+        """Calls the step with the rows in `batch`, and checks the result.
 
+        If `batch` is empty, the step is woken: it is called with None or with an empty table.
         Raises the step's own error if the step fails. Raises Broken if the emitted rows or the
         state do not fit the tables.
         """

@@ -62,11 +62,11 @@ class Function:
     ) -> dict[str, DataFrame]:
         """Calls the function, and returns a lazy frame of contributions for each of its tables.
 
-        A frame contains rows to append unchanged, one row per key to fold in, or the rows that a
-        step folds. If rows expire, another frame, named EXPIRED, contains the expired rows
-        (expired_rows.py). `inputs` contains a frame per parameter. With `one_partition`, each
-        result is computed in a single partition. If the function fails or returns other tables or
-        columns, raises Broken with the line of the user's code.
+        Depending on the table, a frame contains rows to append unchanged, one row per key to fold
+        in, or the rows that a step folds. If rows expire, another frame, named EXPIRED, contains
+        the expired rows (expired_rows.py). `inputs` contains a frame per parameter. If
+        `one_partition` is True, each result is computed in a single partition. If the function
+        fails or returns other tables or columns, raises Broken with the line of the user's code.
         """
         returned = self._called(inputs)
         given = {
@@ -141,10 +141,10 @@ class Function:
 
 
 def columns_used(rows: DataFrame) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns the columns of each file that a frame reads, and the columns that the frame uses.
+    """Returns, for each file that a frame reads, the file's columns and the used columns.
 
-    For each file there is a pair: the names of the file's columns, and the names of the columns
-    that the frame uses.
+    Each pair contains two sets: the names of the columns that the frame reads from the file, and
+    the names of those columns that the frame uses.
     """
     # The plan is of another frame than the frame that runs: a plan that was made before `persist`
     # would never read the persisted rows.
@@ -214,8 +214,8 @@ def _folded(rows: DataFrame, table: TableBirth, given: Mapping[str, str]) -> Dat
 def _as_born(made: TableBirth, born: TableBirth) -> tuple[tuple[str, str], ...]:
     """Returns the columns of `made` in the form in which Kappa declared them at the build's birth.
 
-    The version of Kappa at that time may have declared fewer columns for the folds, or narrower
-    types for sums.
+    `born` is the table as recorded at the build's birth. The version of Kappa at that time may have
+    declared fewer columns for the folds, or narrower types for sums.
     """
     kinds, folds = dict(born.columns), born.folds.items()
     narrow = {each for name, fold in folds for each in fold.narrow_sums(name, kinds)}
@@ -252,11 +252,12 @@ def united(frames: Iterable[DataFrame]) -> DataFrame:
 def used_columns(
     plan: Iterable[Mapping[str, Any]], output: str
 ) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Returns the names of all columns and of the used columns, for each file that a plan reads.
+    """Returns, for each file that a plan reads, the read columns and the used columns.
 
-    A column is used if any part of the plan refers to it, or if `output`, the plan's output such as
-    `List(a#0, b#1L)`, refers to it. If the plan reads parts of structs, Spark has already removed
-    unused columns from the first set of names.
+    Each pair contains two sets of column names. A column is used if any part of the plan refers to
+    it, or if `output` refers to it; `output` is the text of the plan's output, such as `List(a#0,
+    b#1L)`. If the plan reads parts of structs, Spark has already removed unused columns from the
+    first set.
     """
     nodes = list(plan)
     used = {
@@ -273,9 +274,9 @@ def used_columns(
 
 
 def _attributes(part: Any) -> list[tuple[str, int]]:
-    """Returns the references to columns in a part of a plan.
+    """Returns the references to columns in a part of a plan, as pairs (name, number).
 
-    A reference consists of the column's name, and of the column's number within the plan.
+    The number identifies the column within the plan.
     """
     return [
         (str(each["name"]), int(each["exprId"]["id"]))
@@ -323,7 +324,7 @@ class Prepared:
         """Runs the plan on the valid records of a slice, and returns the contributions by table.
 
         `rows` contains the slice's valid records per topic. If rows expire, the result also
-        contains the expired rows.
+        contains the expired rows, under the name EXPIRED.
         """
         self._put(rows)
         together: pa.Table = self._plan.toArrow()
@@ -333,10 +334,10 @@ class Prepared:
         }
 
     def run_apart(self, rows: Mapping[str, pa.Table]) -> None:
-        """Runs the function on the rows, for one table after the other, and discards the results.
+        """Runs the function on `rows`, for one table after the other, and discards the results.
 
-        The order of the tables is always the same. So if the rows cause several errors, each call
-        raises the same error.
+        `rows` contains valid records per topic. The order of the tables is always the same. So if
+        the records cause several errors, each call raises the same error.
         """
         self._put(rows)
         for frame in self._frames.values():

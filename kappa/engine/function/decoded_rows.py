@@ -41,7 +41,7 @@ NO_TRUNCATIONS = arrow_schema([("_fate", "tinyint"), *ORDER_COLUMNS]).empty_tabl
 
 
 def with_fate(table: pa.Table, *fates: Fate) -> pa.Table:
-    """Returns the records of `table` whose fate is one of `fates`."""
+    """Returns the records of `table` that decoding has classified as one of `fates`."""
     wanted = pa.array(sorted(map(int, fates)), pa.int8())
     return table.filter(pc.is_in(table.column("_fate"), value_set=wanted))
 
@@ -56,7 +56,7 @@ def newest_truncation(truncations: pa.Table) -> tuple[int, int, int] | None:
 
 
 def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> pa.Table:
-    """Returns the rows of a topic without the records at `places`."""
+    """Returns `rows`, which are rows of `topic`, without the rows of the records at `places`."""
     if not places:
         return rows
     records = zip(
@@ -68,19 +68,23 @@ def without_places(rows: pa.Table, topic: str, places: Collection[Position]) -> 
 
 
 def topics_of(places: Iterable[Position]) -> set[str]:
-    """Returns the names of the topics of these places."""
+    """Returns the names of the topics in which these places are."""
     return {place.topic for place in places}
 
 
 def topics_with_attempts(seen: CountsOf) -> Iterable[str]:
-    """Yields the names of the topics with redriven records in the slice, according to `seen`."""
+    """Yields the names of the topics that have redriven records in the slice.
+
+    `seen` contains the counts of the slice's records, per topic and partition.
+    """
     return (name for name, parts in seen.items() if any(one.redriven for one in parts.values()))
 
 
 def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
-    """Yields the redriven records of a topic. `rows` contains these records.
+    """Yields an Attempt for each redriven record of a topic.
 
-    The columns of `rows` are PLACE_AND_FATE.
+    An Attempt contains the record's place, the offset of the record that it redrives, and whether
+    it is valid. `rows` contains only redriven records, with the columns PLACE_AND_FATE.
     """
     return (
         Attempt(
@@ -95,10 +99,10 @@ def attempts_in(topic: str, rows: pa.Table) -> Iterable[Attempt]:
 def rejects_at(
     topic: str, rows: pa.Table, places: Collection[Position]
 ) -> Iterable[tuple[Position, int | None]]:
-    """Yields the places of a topic's rejects that are among `places`.
+    """Yields pairs (place, offset or None) for the topic's rejects that are among `places`.
 
-    Each place comes with the offset of the record that the reject redrives, or None if the reject
-    is not a redriven record.
+    The first value is the reject's place. The second value is the offset of the record that the
+    reject redrives, or None if the reject is not a redriven record.
     """
     for row in rows.filter(pc.field("_fate") == int(Fate.REJECTED)).to_pylist():
         place = Position(topic, row["_partition"], row["_offset"])
@@ -126,7 +130,10 @@ def hidden_rows(table: TableBirth, folded: Mapping[Position, int]) -> pa.Table:
 
 
 def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
-    """Returns the counts, with the refused records counted as rejected instead of decoded."""
+    """Returns the counts `seen`, changed for the records in `refused`.
+
+    These records are counted as rejected instead of decoded.
+    """
     moved = Counter({part: rows.num_rows for part, rows in refused.items()})
     return _recounted(
         seen,
@@ -137,7 +144,10 @@ def with_rejects_counted(seen: CountsOf, refused: Refused) -> CountsOf:
 
 
 def with_duplicates_counted(seen: CountsOf, duplicates: Iterable[Position]) -> CountsOf:
-    """Returns the counts, with the records `duplicates` counted as duplicate instead of decoded."""
+    """Returns the counts `seen`, changed for the records at the places `duplicates`.
+
+    These records are counted as duplicate instead of decoded.
+    """
     moved = Counter((place.topic, place.partition) for place in duplicates)
     return _recounted(
         seen,

@@ -3,9 +3,9 @@
 A contributed row is expired if its time plus its table's expiry span is before the log time of the
 row's record. Then the whole record becomes a reject. So the log alone decides about each record,
 and each replay decides the same. A row that is not expired cannot contribute to an expired row of
-the table (kappa/state/log_clock.py). If several rows of a record are expired, the reject's detail
-names a row of the first table with expired rows; among the expired rows of that table, it names the
-row with the earliest time.
+the table (kappa/state/log_clock.py explains why). If several rows of a record are expired, the
+reject's detail names a row of the first table with expired rows; among the expired rows of that
+table, it names the row with the earliest time.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ def _places(expired: pa.Table, tables: Sequence[TableBirth]) -> pa.Table:
 
 
 def _detail(table: TableBirth) -> tuple[str, str]:
-    """Returns the two parts of a detail: before and after the number of milliseconds.
+    """Returns the two parts of a reject's detail: before and after a number of milliseconds.
 
-    The number is the time by which the row's time is before the log time.
+    The number says how many milliseconds the row's time is before the log time. Both parts are ""
+    if the table has no expiry.
     """
     if table.expiry is None:
         return "", ""

@@ -1,12 +1,12 @@
 """The search for the records on which a function fails: runs on fewer and fewer records.
 
-A function processes each row by itself: it fails on a set of records exactly if it fails on at
-least one record of the set alone. For a single record, the function does the same in every slice.
-If a function fails without any record, the error does not depend on the records. If the function
-fails on many records together but on none of them alone, no record is rejected.
+A function processes each row by itself. So it fails on a set of records exactly if it fails on at
+least one record of the set alone, and it does the same with a record in every slice. If a function
+fails without any record, the error does not depend on the records. If the function fails on many
+records together but on none of them alone, no record is rejected.
 
 The search does not limit the number of failing records. The search takes time, but a producer's
-records cannot stop the job. A slice with very many failing records is split (law 12), because the
+records cannot stop the job. A slice with very many failing records is split into parts, because the
 records found are kept in memory.
 """
 
@@ -52,12 +52,15 @@ class TooManyFail(Exception):
 
 
 class Valid(Protocol):
-    """The method of a slice's rows that the search needs (`SliceRows` in engine/slice_rows.py)."""
+    """The method of a slice's rows that the search for failing records calls.
+
+    `SliceRows` in engine/slice_rows.py has this method.
+    """
 
     def chunks(
         self, topic: Topic, columns: Sequence[tuple[str, str]], at_most: int
     ) -> Iterator[pa.Table]:
-        """Yields the given columns of a topic's valid records.
+        """Yields tables with the given columns of a topic's valid records.
 
         Each table has at most `at_most` records.
         """
@@ -83,19 +86,19 @@ class Culprits:
         """Stores the pipeline and the slice's valid records.
 
         `tries` returns the ways to run the function on a few records, and is called only if the
-        function has failed. A further way is used only if the earlier ways have found no failing
-        record.
+        function has failed. The search uses the first way. It uses the next way only if the ways
+        before have found no failing record.
         """
         self._pipeline = pipeline
         self._tries = tries
         self._decoded = decoded
 
     def first(self, error: Exception, read: Callable[[Slice], pa.Table]) -> KappaError:
-        """Finds the first record on which the function fails, and returns the job's error.
+        """Finds the first record on which the function fails, and returns an error that names it.
 
-        `error` is the function's error on the slice. `read` reads raw records. If the function
-        fails on a record alone, the returned error contains the key and value of the first such
-        record.
+        `error` is the function's error on the slice. `read` reads the raw records of a slice. If
+        the function fails on a record alone, the returned error contains the key and value of the
+        first such record. Otherwise, the returned error is a translation of `error`.
         """
         if failure_of(error, self._pipeline) is None:
             return translated(error, self._pipeline)
@@ -112,8 +115,9 @@ class Culprits:
     def all(self, error: Exception) -> list[Culprit]:
         """Returns all records of the slice on which the function fails.
 
-        Raises TooManyFail if the function fails on more than MOST_FAILING records. If the function
-        fails on no record alone, raises the error with which the job stops.
+        `error` is the function's error on the slice. Raises TooManyFail if the function fails on
+        more than MOST_FAILING records. If the function fails on no record alone, raises a
+        translation of `error`.
         """
         if failure_of(error, self._pipeline) is None:
             raise translated(error, self._pipeline) from error
@@ -198,7 +202,7 @@ def only(culprit: Culprit) -> Slice:
 
 
 def refused_culprits(culprits: Sequence[Culprit], pipeline: Pipeline, source: LogSource) -> Refused:
-    """Returns the rejects for these failing records.
+    """Returns the rejects for these failing records, by topic and partition.
 
     If only an archive still contains a record, its reject has no key, value and headers.
     """
@@ -253,9 +257,9 @@ def failing(count: int, tried: Callable[[int, int], _Error | None]) -> Iterator[
     """Yields the indexes of the items that fail alone, each with its error.
 
     All `count` items must be known to fail together. `tried(start, end)` tries the items of that
-    half-open range, and returns an error or None. Items are tried only when the next result is
-    needed. The first index costs log2(count) tries, each further index at most about twice as many.
-    Raises Together if no item fails alone.
+    half-open range, and returns an error or None. Items are tried only when the caller asks for the
+    next result. Finding the first index takes log2(count) tries, and finding each further index at
+    most about twice as many. Raises Together if no item fails alone.
     """
     return _within(0, count, None, tried)
 

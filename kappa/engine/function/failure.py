@@ -1,4 +1,4 @@
-"""The recognition of a user function's failures in the exceptions of Python and Spark."""
+"""Functions that find failures of the user's function in exceptions of Python and Spark."""
 
 from __future__ import annotations
 
@@ -80,17 +80,18 @@ def raised_here(error: Exception, pipeline: Pipeline) -> Broken:
 def failure_of(error: Exception, pipeline: Pipeline) -> Failure | None:
     """Finds the function's failure in a Spark error from an action on the user's rows.
 
-    Returns None if the function did not cause the error, or if this is not certain. It is not
-    certain if a worker died or had no memory left, since the worker may succeed with fewer rows. It
-    is not certain either if a step of an ordered fold failed, since a step depends on earlier rows.
+    Returns None if the function did not cause the error, or if the cause is uncertain. The cause is
+    uncertain in two cases: a worker died or had no memory left (it may succeed with fewer rows), or
+    a step of an ordered fold failed (a step depends on earlier rows).
     """
     return failure_in(str(error), _called_at(error), pipeline)
 
 
 def failure_in(text: str, line: str, pipeline: Pipeline) -> Failure | None:
-    """Finds the function's failure in the text of a Spark error, like `failure_of`.
+    """Finds the function's failure in the text of a Spark error.
 
     `line` is the line of the user's code that defined the failing part of a plan, or "" if unknown.
+    Returns None in the same cases as `failure_of`.
     """
     raised = _RAISED.search(text)
     if _of_step(raised, pipeline) is not None:
@@ -150,8 +151,8 @@ def _of_step(raised: re.Match[str] | None, pipeline: Pipeline) -> Broken | None:
 def hoarded(error: Exception, pipeline: Pipeline) -> Hoarded | None:
     """Translates a Spark error into Hoarded if the function exceeded a worker's memory limit.
 
-    Returns None for any other error. With fewer rows the function may need less memory: after two
-    jobs have ended in the slice, the slice is folded in parts.
+    Returns None for any other error. With fewer rows the function may need less memory. So after
+    two jobs have failed in the same slice, the slice is folded in parts.
     """
     raised = _RAISED.search(str(error))
     if raised is None or not raised[1].startswith("MemoryError"):

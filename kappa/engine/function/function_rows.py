@@ -3,11 +3,12 @@
 All small slices run through a plan that is made once. Each large slice runs through a separate
 plan.
 
-Unless `on_error="stop"` is declared, marks and rejects count the records on which the function
-fails. So these records must be known before a commit, and the function runs on each small slice
-before anything is committed. On a large slice, the function runs during the commits, until the
-function fails for the first time. Then this slice is folded again (slice.py). From then on, the
-function runs before the commits of large slices too, and the function's rows are stored in files.
+If the function fails on a record, the record becomes a reject, unless the pipeline declares
+`on_error="stop"`. Each commit of the slice stores the number of rejects. So the failing records
+must be known before the first commit, and the function runs on each small slice before anything is
+committed. On a large slice, the function runs during the commits, until the function fails for the
+first time. Then this slice is folded again (slice.py). From then on, the function also runs before
+the commits of large slices, and the function's rows are stored in files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kappa.state.table import TableBirth
 
 
 class FunctionRows:
-    """The user's function of a build, with the plan and the state that successive slices share."""
+    """The user's function of a build, with the plan and the state that all slices share."""
 
     def __init__(self, pipeline: Pipeline, tables: Mapping[str, TableBirth], scratch: str) -> None:
         """Stores the pipeline and the build's tables.
@@ -72,7 +73,7 @@ class FunctionRows:
         threading.Thread(target=self._prepare, args=(session,), name="prepare", daemon=True).start()
 
     def unused(self) -> dict[str, frozenset[str]]:
-        """Returns the columns that the function is known not to use, by topic."""
+        """Returns, for each topic, the columns that the function is known not to use."""
         return dict(self._unused)
 
     def inputs(self) -> Iterator[tuple[Topic, Columns]]:
@@ -101,11 +102,11 @@ class FunctionRows:
         )
 
     def is_to_judge(self, error: Exception) -> bool:
-        """Returns True if a slice that failed must be folded again and judged before any commit.
+        """Returns True if the slice that ended with `error` must be folded again.
 
-        The slice must be folded again if `error`, which ended the fold, is the function's first
-        failure on records, and such records are rejected. After this call has returned True, all
-        later slices are judged before any commit.
+        This is the case if `error` is the function's first failure on records, and the pipeline
+        rejects such records. After this call has returned True, the function runs on every slice
+        before any commit, so that the failing records are rejected.
         """
         if not self._rejects or self._has_failed or failure_of(error, self._pipeline) is None:
             return False
@@ -192,8 +193,8 @@ class FunctionRows:
     def runs(self) -> int:
         """Returns how many times the function was run in the search for failing records.
 
-        An increase shows that the slice makes progress. Only runs without a Spark job are counted
-        (`Trial`).
+        An increase shows that the slice makes progress. Only the runs by `Trial`, which need no
+        Spark job, are counted.
         """
         return 0 if self._trial is None else self._trial.runs
 
@@ -216,7 +217,11 @@ class FunctionRows:
         return rows
 
     def _note_unused(self, seen: CountsOf, rows: Iterable[DataFrame]) -> None:
-        """Finds, once per topic, the columns that decoding can leave out of large slices."""
+        """Finds, once per topic, the columns that the function does not use.
+
+        The decoding of later large slices leaves out these columns. `seen` contains the counts of
+        the slice, and `rows` the function's frames.
+        """
         topics = [
             topic
             for topic in self._pipeline.input_topics

@@ -1,11 +1,11 @@
-"""The decision for each redriven record: the record is folded, or is a duplicate (law 7).
+"""The decision for each redriven record: the record is folded, or is a duplicate.
 
-kappa/records/redrive.py contains the rules. The rejects table contains the results of earlier
-slices: the rejects, and a hidden row for each redriven record that was folded. Only rows with
-offsets before the slice are used. So if a slice is folded again after a crash, the decisions are
-the same, even if the table contains later rows by then (law 1). A build from before the
-introduction of redriven records cannot store which records were redriven. Such a build folds
-redriven records like any other records.
+A redriven record is the corrected copy of a reject. kappa/records/redrive.py contains the rules.
+The rejects table contains the results of earlier slices: the rejects, and a hidden row for each
+redriven record that was folded. Only rows with offsets before the slice are used. So if a slice is
+folded again after a crash, the decisions are the same, even if the table contains later rows by
+then. A build from before the introduction of redriven records cannot store which records were
+redriven. Such a build folds redriven records like any other records.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ def _rejected(
     piece: Slice,
     files: Sequence[str],
 ) -> dict[Position, int | None]:
-    """Finds the rejects that the redriven records name, and follows their chains.
+    """Finds the rejects that the redriven records name, and the rejects that those rejects name.
 
-    A reject may itself be a redriven record that names another reject. Two reads are enough,
-    however long a chain is. The first read finds all rejects that are redriven records, which are
-    few, and the rejects that `attempts` name. The second read finds the beginnings of the chains.
+    Returns, for each reject, its place and the offset of the record that the reject redrives, or
+    None. A reject may itself be a redriven record that names another reject, so there are chains.
+    Two reads are enough, however long a chain is. The first read finds all rejects that are
+    redriven records, which are few, and the rejects that `attempts` name. The second read finds the
+    beginnings of the chains.
     """
     named = {Position(attempt.at.topic, attempt.at.partition, attempt.of) for attempt in attempts}
     links = pc.field("_redrives").is_valid()
@@ -91,9 +93,10 @@ def _rejected(
 def _followed(
     named: Collection[Position], rejected: Mapping[Position, int | None]
 ) -> set[Position]:
-    """Returns the places in `named`, and all places that they reach through redrives.
+    """Returns the places in `named`, and all places that can be reached from them.
 
-    `rejected` maps the place of each reject to the offset of the record that the reject redrives.
+    `rejected` maps the place of each reject to the offset of the record that the reject redrives,
+    or to None. That record's place is reached from the reject's place.
     """
     reached: set[Position] = set()
     left = list(named)
@@ -137,7 +140,11 @@ def _rejects_at(
 def _before(
     files: Sequence[str], piece: Slice, topic: str, partition: int, where: pc.Expression
 ) -> list[dict[str, int]]:
-    """Reads a partition's rows of the rejects table with offsets before the slice."""
+    """Reads the rows of the rejects table for a partition, with offsets before the slice.
+
+    `files` are the files of the rejects table. Only rows that meet the condition `where` are
+    returned.
+    """
     if not files:
         return []
     of_part = (

@@ -1,7 +1,7 @@
 """Valid records that become rejects, as Arrow tables.
 
 The tables contain only the columns that change when a record becomes a reject. A slice may have
-millions of refused records, so no code here handles the records one by one.
+millions of such records, so no code here handles the records one by one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def raw_records(places: pa.Table, source: LogSource) -> pa.Table:
 
 
 def rejected_rows(decoded: pa.Table, topic: str, refused: Refused) -> pa.Table:
-    """Returns the decoded records of a topic, with the topic's refused records as rejects."""
+    """Returns the topic's decoded records, with the records in `refused` changed into rejects."""
     for (name, partition), rows in refused.items():
         if name != topic:
             continue

@@ -1,10 +1,10 @@
 """The runs of a function's plan on a few rows at a time, in the session's own JVM.
 
 The search for failing records (failing_records.py) needs at least one run for each failing record,
-and a producer may send hundreds of thousands of such records. As a Spark job, a run takes tens of
-milliseconds. Without a job, a run takes about one millisecond (RowTrial.java). If the function uses
-Python workers, a run takes a hundred milliseconds, since a Python worker exits when it raises an
-error.
+and a producer may send hundreds of thousands of such records. A run as a Spark job takes tens of
+milliseconds. A run without a job, by the Java class RowTrial, takes about one millisecond. If the
+function uses Python workers, a run takes a hundred milliseconds, since a Python worker exits when
+it raises an error.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Tries(Protocol):
     """A way to run a function on ranges of rows."""
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Stores the rows. `failure` then tries the function on ranges of these rows."""
+        """Stores rows of a topic. `failure` then tries the function on ranges of these rows."""
         ...
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Returns the failure of the function on a range of the rows, or None if it does not fail.
+        """Returns the function's failure on the rows in `[start, end)`, or None if it succeeds.
 
-        Tables are computed one after the other. So if a record causes several errors, each call
-        returns the same error.
+        The rows are those of the last call of `put`. Tables are computed one after the other. So if
+        a record causes several errors, each call returns the same error.
         """
         ...
 
@@ -55,13 +55,14 @@ class TriesByJobs:
         self._topic, self._rows = "", pa.table({})
 
     def put(self, topic: str, rows: pa.Table) -> None:
-        """Stores the rows in this process."""
+        """Stores rows of a topic in this process."""
         self._topic, self._rows = topic, rows
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the plan for small slices on the range, as Spark jobs.
+        """Runs the plan for small slices on the rows in `[start, end)`, as Spark jobs.
 
-        Raises Spark's error if the function did not cause it.
+        Returns the function's failure, or None if the function succeeds. Raises Spark's error if
+        the function did not cause the error.
         """
         try:
             self._prepared.run_apart({self._topic: self._rows.slice(start, end - start)})
@@ -127,9 +128,10 @@ class Trial:
         self._topic = topic
 
     def failure(self, start: int, end: int) -> Failure | None:
-        """Runs the function's plans on the range, in this thread.
+        """Runs the function's plans on the rows in `[start, end)`, in this thread.
 
-        Raises Py4JError if the function did not cause the error.
+        Returns the function's failure, or None if the function succeeds. Raises Py4JError if the
+        function did not cause the error.
         """
         self.runs += 1
         found = self._java.tried(self._inputs[self._topic], start, end)

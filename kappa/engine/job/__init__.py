@@ -5,17 +5,19 @@ the release of a hold on its build. Read the modules in this order:
 
 - job.py: the program, with few imports
 - legs.py: a leg, its planned slices, and the records of a build's legs
-- splits.py: the records by which a slice is folded in parts, for example after two jobs died while
-  they folded the slice
+- splits.py: the records by which a slice is folded in parts, for example after two jobs
+  died while they folded the slice
 - job_run.py: the work on a leg, from loading the build's code to the last slice
-- bounded_legs.py: the catch-up, the base of a branch, and the alignment with a frontier of the live
-  build
+- bounded_legs.py: the catch-up, the base of a branch, and the alignment with a frontier
+  of the live build
 - tail.py: the unbounded leg
 - slice_limit.py: the limit on the time that a slice may take without progress
 - ordered_steps.py: runs the user's ordered steps on a slice
-- next_mark.py: the mark that a slice records in the commit of each table
-- drift_watch.py: finds new fields, new reasons for rejects, and jumps in the share of rejects
-- topic_guard.py: checks that the topics are still the same, and that no record was missed
+- next_mark.py: computes the mark, the metadata that each commit of a slice stores
+- drift_watch.py: finds new fields, new reasons for rejects, and jumps in the share of
+  rejects
+- topic_guard.py: checks that the topics are still the same, and that no record was
+  missed
 - reject_counts.py: a build's rejects, and the limit on the rejects of a candidate
 """
 

@@ -8,11 +8,11 @@ frontier of the live build, and then records the tail as a leg. A candidate whos
 before is aligned again by the same legs. If few offsets remain at the start, the catch-up folds no
 slice.
 
-An alignment begins with a lease that pins a frontier of the live build. The slices up to this
-frontier are recorded as a leg and folded. Then the result is recorded as an alignment
+An alignment begins with a lease that pins a frontier of the live build, the aim. The slices up to
+the aim are recorded as a leg and folded. Then the result is recorded as an alignment
 (kappa/state/alignment.py). Meanwhile the job of the live build continues unchanged. If the
 candidate is past the live build in a partition, the candidate waits until the live build has caught
-up. If the lease has ended before the alignment is recorded, a newer frontier becomes the aim.
+up. If the lease ends before the alignment is recorded, a newer frontier becomes the aim.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ _LOOKS = 20
 
 
 def live_beside(store: Store, birth: Birth) -> str | None:
-    """Returns the build that serves the pipeline of the build `birth`.
+    """Returns the id of the build that serves the pipeline of the build `birth`.
 
-    Returns None if no build serves, or if the served tables are the tables of the build `birth`.
+    Returns None if no build serves the pipeline, or if the served tables are the tables of the
+    build `birth`.
     """
     _, record = Journal(store).last_served()
     build = (
@@ -112,7 +113,8 @@ class Aligner:
         """Returns the live build's newest frontier, and the topics that both builds read.
 
         The candidate and the live build can be compared in these topics. Returns None if there is
-        no such topic, if the live build has no frontier, or if no other build's tables are served.
+        no such topic, if the live build has no frontier, or if no build other than the candidate
+        serves tables.
         """
         build = live_beside(self._store, self._birth)
         if build is None:
@@ -122,7 +124,7 @@ class Aligner:
         return None if frontier is None or not topics else (frontier, topics)
 
     def take_aim(self) -> Aim | None:
-        """Pins the live build's newest frontier by a lease, and returns an aim at this frontier.
+        """Pins the live build's newest frontier by a lease, and returns this frontier as an aim.
 
         Returns None if `live_frontier` returns None. Raises KappaError if no frontier could be
         pinned.
@@ -157,15 +159,16 @@ class Aligner:
         )
 
     def aligned_with(self, aim: Aim) -> bool:
-        """Returns True if the newest recorded alignment is the alignment with this aim."""
+        """Returns True if the newest recorded alignment was made with this aim."""
         last = self._alignments.last()
         return last is not None and last.lease == aim.lease
 
     def put_alignment(self, aim: Aim, candidate: Frontier) -> bool:
         """Records the alignment of a candidate that has reached the aim.
 
-        The aim's lease is renewed, and then also pins the candidate's frontier. Returns False if
-        the lease has ended; then the caller must take a new aim.
+        `candidate` is the candidate's frontier. The aim's lease is renewed, and from then on also
+        pins this frontier. Returns True if the alignment is recorded. Returns False if the lease
+        has ended; then the caller must take a new aim.
         """
         lease = read_lease(self._store, aim.lease)
         if lease is None or self._clock() >= lease.expires_at:
@@ -188,10 +191,10 @@ class Aligner:
 
 
 def ahead(done: Offsets, live: Offsets, topics: frozenset[str]) -> Offsets:
-    """Returns the candidate's offsets in the partitions in which it is past the live build. Pure.
+    """Returns the candidate's offsets in partitions where the candidate is past the live build.
 
     `done` contains the candidate's offsets, and `live` the offsets of the live build. Only
-    partitions of `topics` are compared.
+    partitions of `topics` are compared. Pure.
     """
     return Offsets.of_partitions(
         {
@@ -232,10 +235,10 @@ class CatchUp:
 
         Before the first slice, at most `engine.tail_records` offsets count as few, because it is
         not worth starting a JVM for so few offsets. After the first slice, at most
-        `engine.driver_rows // 2` offsets count as few, if that is less: the JVM is warm by then,
-        and more offsets arrive while the tail's process starts. `at_hand` returns the session for
-        slices of at most this smaller number of offsets. `is_warm` is True if the session of
-        `at_hand` is warm and is not the leg's own session; then a small first slice costs almost
+        `engine.driver_rows // 2` offsets count as few, if this number is smaller: the JVM is warm
+        by then, and more offsets arrive while the tail's process starts. `at_hand` returns the
+        session for slices of at most the smaller number of offsets. `is_warm` is True if this
+        session is warm and is not the leg's own session; then a small first slice costs almost
         nothing.
         """
         engine = self._job.engine
@@ -274,9 +277,9 @@ class CatchUp:
     def align(self, *, again: bool) -> Leg | None:
         """Aligns the build with the live build, if there is a live build.
 
-        Returns the recorded leg of the build's tail. With `again`, the tail was recorded before,
-        and the build is aligned once more before the tail continues. Returns None if the job is
-        asked to stop.
+        Returns the recorded leg of the build's tail. If `again` is True, the tail was recorded
+        before, and the build is aligned once more before the tail continues. Returns None if the
+        job is asked to stop.
         """
         while not self._job.stop.is_set():
             begun = None if again and self._legs.has_tail() else self._begun()
@@ -308,9 +311,9 @@ class CatchUp:
             job.maintenance.run_if_due()
 
     def _begun(self) -> Leg | None:
-        """Returns the newest recorded leg if the build has not reached its end, otherwise None.
+        """Returns the newest recorded leg if the build has not reached the end of the leg.
 
-        A tail is always returned, because a tail has no end.
+        Otherwise returns None. A tail is always returned, because a tail has no end.
         """
         last = self._legs.last()
         done = self._job.publisher.newest.offsets
@@ -321,7 +324,7 @@ class CatchUp:
         )
 
     def _end(self, live: Offsets, comparable: frozenset[str]) -> Offsets:
-        """Returns the offsets at which the next bounded leg ends at the latest.
+        """Returns the offsets beyond which the next bounded leg must not go.
 
         In the topics `comparable`, these are `live`, the offsets that the live build has published.
         In the other topics, these are the ends of the log. No offset is before the offsets that the
@@ -343,8 +346,8 @@ class CatchUp:
 
         Returns None if at most `small` offsets remain. If the leg is long, the first slice of the
         build has about `first` offsets, so that the first frontier is published soon. If the JVM is
-        not warm (`is_warm`), folding this small slice takes as long as folding a million offsets
-        later, so only a leg of at least 10 million offsets begins with it.
+        not warm (`is_warm` is False), folding this small slice takes as long as folding a million
+        offsets later, so only a leg of at least 10 million offsets begins with a small slice.
         """
         done = self._job.publisher.newest.offsets
         found = self._aligner.live_frontier()

@@ -1,6 +1,6 @@
 """The search for drift in samples of small slices, and in the counts of all slices.
 
-Of each topic, at most 20 records per minute are searched for fields that the topic does not
+For each topic, at most 20 records per minute are searched for fields that the topic does not
 declare. These records are the first records of small slices. Nested fields are not searched.
 Rejects are found by decoding: the first reject of each reason is stored as an example. Once a
 minute, the share of rejects among the records of the last minute is compared with the share among
@@ -40,7 +40,7 @@ _LEAST_SHARE, _TIMES, _LEAST_REJECTS, _LEAST_BEFORE = 0.01, 5.0, 10, 100
 class _Window:
     """The counts of a topic's records since the time `began`.
 
-    `before` contains the number of records read, and the number rejected, before that time.
+    `before` is a pair: the number of records read before that time, and the number rejected.
     """
 
     began: float
@@ -54,7 +54,7 @@ class _Window:
 class _Reader:
     """The function that reads an event's fields, and the field names that the topic declares.
 
-    The names that the topic's columns had earlier are among the declared names.
+    If the declaration gives earlier names of a column, these are also declared names.
     """
 
     fields: Callable[[bytes], Mapping[str, object]]
@@ -65,7 +65,7 @@ class _Reader:
 class _Sampling:
     """The limit on the samples of a topic: at the time `at`, `room` records may be sampled.
 
-    The number grows by 20 per minute, up to 20.
+    `room` grows by 20 per minute, and is never more than 20.
     """
 
     at: float
@@ -94,9 +94,9 @@ class DriftWatch:
         """Reads the drift that earlier jobs of the build have found.
 
         `serving` is the drift of the build that serves the pipeline. If this build has the same
-        drift, the existing record is stored, so the drift is not reported as new. With
-        `only_known`, no other drift is reported: a candidate that replays reads old records, and
-        the verification compares the rejects of the two builds.
+        drift, the existing record is stored, so the drift is not reported as new. If `only_known`
+        is True, no other drift is reported: a candidate that replays reads old records, and the
+        verification compares the rejects of the two builds.
         """
         self._store = store
         self._build = build
@@ -117,9 +117,9 @@ class DriftWatch:
         self._add(each for each in self._serving.values() if self._is_undeclared(each))
 
     def sample(self, topic: str, raw: pa.Table) -> None:
-        """Searches the first raw records of a topic for undeclared fields.
+        """Searches the first of the raw records `raw` of a topic for undeclared fields.
 
-        At most 20 records per minute are searched.
+        At most 20 records per minute and topic are searched.
         """
         at, reader = self._clock(), self._readers.get(topic)
         sampling = self._samplings.setdefault(topic, _Sampling(at))

@@ -4,15 +4,15 @@
         --leg base|catch-up|alignment|tail --nice NICE
 
 The exit code is 0 if the job was asked to stop (SIGTERM), or if the job reached the end of a
-catch-up or of a branch's base. The base is folded by the code of the build that the branch begins
-with. After an `alignment`, the same process continues with the tail. After a short catch-up, the
-same process also continues with the tail, since the catch-up takes less time than starting another
-JVM and other Spark workers. A longer catch-up runs with the niceness NICE (0 to 19), so that other
+catch-up or of a branch's base. The code of the build with which the branch begins folds the base.
+After an `alignment`, the same process continues with the tail. After a short catch-up, the same
+process also continues with the tail, since the catch-up takes less time than starting another JVM
+and other Spark workers. A longer catch-up runs with the niceness NICE (0 to 19), so that other
 processes come first.
 
-Any other end of the process is an error, which is printed to stderr. If a restart would not help (a
-law is broken, or the user made a mistake), the error is also written to the build's `stopped.json`.
-After any other error the supervisor starts the job again.
+Any other end of the process is an error, which is printed to stderr. If a restart would not help
+(for example because the user made a mistake or the log was changed), the error is also written to
+the build's `stopped.json`. After any other error the supervisor starts the job again.
 
 This module has few imports, so that the program starts soon. The program reads arguments and
 settings, takes the build's lock and estimates how many offsets it must fold. Then it starts Spark's
@@ -125,7 +125,7 @@ def _left_to_fold(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program that `arguments` name, and returns the exit code of the guard."""
+    """Runs a job as the command-line `arguments` say, and returns the exit code."""
     stop = set_by_sigterm()
 
     def work(given: argparse.Namespace) -> ExitCode:

@@ -96,7 +96,7 @@ class Legwork:
         self._stop = stop
 
     def run(self, kind: LegKind) -> None:
-        """Runs a leg to its end, or until the job is asked to stop."""
+        """Runs a leg of the given kind to its end, or until the job is asked to stop."""
         try:
             self._run(kind)
         except Stopping:

@@ -47,7 +47,10 @@ class LegKind(StrEnum):
 
 
 class Aim(Struct, frozen=True):
-    """The aim of an alignment: a leased frontier of the live build, and the common topics."""
+    """The aim of an alignment: a leased frontier of the live build, and the topics to compare.
+
+    Both builds read these topics.
+    """
 
     live: Frontier
     comparable: tuple[str, ...]
@@ -55,7 +58,10 @@ class Aim(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """A leg: its kind and start, the ends of its planned slices, and the aim of an alignment."""
+    """A leg of a build: its number, kind and start, and the ends of its planned slices.
+
+    An alignment also has an aim.
+    """
 
     number: int
     kind: LegKind
@@ -72,7 +78,7 @@ class Leg(Struct, frozen=True):
     def slices_after(self, committed: Offsets) -> Iterator[Slice]:
         """Yields the planned slices after the offsets `committed`.
 
-        If these offsets are within a slice, the first result is the remaining part of that slice.
+        If `committed` is within a slice, the first result is the remaining part of that slice.
         """
         start = self.start
         for number, end in enumerate(self.ends):
@@ -85,14 +91,14 @@ _LEG = Documents(Leg)
 
 
 def leg_records(store: Store, build: str) -> NumberedRecords[Leg]:
-    """Returns the records of a build's legs."""
+    """Returns the numbered records of a build's legs, for reading and writing."""
     return NumberedRecords(
         store, f"{folder_of_build(build)}/legs", _LEG, f"leg {{}} of build {build}"
     )
 
 
 class Legs:
-    """The recorded legs of a build, and the recording of a new leg."""
+    """The recorded legs of a build. `begin` records a new leg."""
 
     def __init__(self, store: Store, build: str) -> None:
         self._build = build
@@ -117,7 +123,7 @@ class Legs:
         return any(leg is not None and leg.kind is LegKind.TAIL for leg in found)
 
     def is_within(self, done: Offsets) -> bool:
-        """Returns True if a build without a tail is within a bounded leg.
+        """Returns True if the build has recorded no tail, and is within a bounded leg.
 
         `done` contains the offsets that the build has reached.
         """
@@ -141,8 +147,8 @@ def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -
     """Returns the maximum number of offsets per slice for a catch-up of `distance` offsets.
 
     A catch-up has several slices, so that people see its progress. But a slice has at least `small`
-    offsets, so that the time that Spark takes for each slice does not matter. No slice has more
-    than `slice_records` offsets. Pure.
+    offsets, so that the fixed time that Spark takes for each slice hardly matters. No slice has
+    more than `slice_records` offsets. Pure.
     """
     return min(slice_records, max(small, -(-distance // _STEPS)))
 
@@ -150,9 +156,9 @@ def slice_size(distance: int, slice_records: int, *, small: int = _SMALL_STEP) -
 def short_slice_size(at_most: int, end: Offsets, engine: EngineSettings) -> int:
     """Returns the maximum number of offsets per slice for a short catch-up up to `end`.
 
-    The result is at most `at_most`, and so small that no slice has more than `driver_rows` offsets:
-    Spark workers would fold a larger slice. The ends of slices are rounded, so a slice may have one
-    more offset for each partition. Pure.
+    The result is at most `at_most`, and so small that no slice has more than `driver_rows` offsets,
+    because Spark workers would fold a larger slice. The ends of slices are rounded, so a slice may
+    have one more offset for each partition. Pure.
     """
     partitions = sum(1 for _ in end.items())
     return max(1, min(at_most, engine.driver_rows - partitions))

@@ -1,4 +1,7 @@
-"""The computation of a slice's mark: the log times and tallies up to the slice's end. Pure."""
+"""The computation of a slice's mark, the metadata that each commit of the slice stores. Pure.
+
+A mark contains the log times and the counts of records (tallies) up to the slice's end.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,16 @@ _NONE: Witnesses = MappingProxyType({})
 def next_mark(
     birth: Birth, last: Frontier, piece: Slice, seen: CountsOf, witnesses: Witnesses = _NONE
 ) -> Mark:
-    """Returns the mark of the slice `piece`.
+    """Returns the mark of the slice `piece`, the metadata that each commit of the slice stores.
 
     The mark's tallies are the sums of the counts in `seen` and the tallies of the frontier `last`.
     `witnesses` contains the witnesses of the last records in this slice.
 
     An offset without a record is counted as absent: its record was removed by compaction or belongs
-    to an aborted transaction, or the offset belongs to a transaction marker. So the tally equals
-    the distance (I6). Raises Broken if a partition has more records than offsets. Raises Broken if
-    the log's clock would go back, since the clock decides which rows have expired.
+    to an aborted transaction, or the offset belongs to a transaction marker. So in each partition
+    the sum of the counts equals the number of folded offsets. Raises Broken if a partition has more
+    records than offsets. Raises Broken if the log's clock would go back, since the clock decides
+    which rows have expired.
     """
     log_time = {topic: dict(parts) for topic, parts in last.log_time.items()}
     tally = {topic: dict(parts) for topic, parts in last.tally.items()}

@@ -28,11 +28,11 @@ _MOST_TRIES = 10
 
 
 class StepFails(Exception):
-    """The failure of steps on records of a slice. The slice must be folded again.
+    """A signal that steps fail on records of a slice, so that the slice must be folded again.
 
     `failed` contains the records on which steps fail. `noted` contains records that are folded but
-    also get a row in the rejects table (`StepLoop`); None means that these records are not known
-    yet. `is_unsure` means that a step over batches fails on an unknown record of a batch.
+    also get a row in the rejects table; None means that these records are not known yet.
+    `is_unsure` means that a step over batches fails on an unknown record of a batch.
     """
 
     def __init__(
@@ -84,11 +84,13 @@ class OrderedSteps:
         """Applies the ordered steps to rows of the function, and returns the rows of all tables.
 
         The rows that a step returns replace the rows that were passed to the step. The steps begin
-        with the states before the slice. `clocks` contains the log times at the slice's end. With
-        `one_by_one`, a step over batches gets batches of one row.
+        with the states before the slice. `clocks` contains the log times at the slice's end.
+        `noted` contains the records that are folded but also get a row in the rejects table, or is
+        None if they are not known yet. If `one_by_one` is True, a step over batches gets batches of
+        one row.
 
         Raises one StepFails for all steps if steps fail on records that must become rejects, or if
-        records are to be noted and `noted` is None. Raises Broken if the records to be noted differ
+        there are records to note and `noted` is None. Raises Broken if the records to note differ
         from `noted`.
         """
 
@@ -143,7 +145,7 @@ class OrderedSteps:
         delete_scratch(self.scratch)
 
     def note_given(self) -> None:
-        """Counts a key or a row that is passed to a step in this process, as a sign of progress."""
+        """Counts that a step in this process was given a key or a row, as a sign of progress."""
         self.given += 1
 
 
@@ -200,7 +202,7 @@ class TableSteps:
 
 
 def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
-    """Returns the rows of the rejects table for records that are noted, although they are folded.
+    """Returns rows of the rejects table for records that are folded but also get a row there.
 
     If a step failed when it was woken, the row contains the place of the key's last record, and the
     time for which the step asked. If readers do not see a state because the key is in several
@@ -224,14 +226,15 @@ def noted_rejects(noted: Sequence[FailedStep], rejects: TableBirth) -> pa.Table:
 def judged_records(
     fold: Callable[[Judging], Stepped],
 ) -> tuple[Sequence[FailedStep], Sequence[FailedStep] | None]:
-    """Returns the records to reject because steps fail on them, and the records to note.
+    """Returns a pair: the records to reject because steps fail on them, and the records to note.
 
-    A record is rejected if a step fails on this record after all earlier records that are not
-    rejected. Each try calls `fold` without the records that failed in the previous try. Usually a
-    record reaches a single key. Then the first try finds all failing records, and the second try
-    confirms the result. If a record reaches several keys, each try decides at least one more record
-    correctly, in the order of the log. If ten tries do not settle all records, only the records
-    that certainly fail are returned, with None instead of the records to note.
+    A record to note is folded but also gets a row in the rejects table. A record is rejected if a
+    step fails on this record after all earlier records that are not rejected. Each try calls `fold`
+    without the records that failed in the previous try. Usually a record reaches a single key. Then
+    the first try finds all failing records, and the second try confirms the result. If a record
+    reaches several keys, each try decides at least one more record correctly, in the order of the
+    log. If ten tries do not settle all records, only the records that certainly fail are returned,
+    with None instead of the records to note.
     """
     before: frozenset[tuple[Any, ...]] = frozenset()
     failed: dict[tuple[Any, ...], FailedStep] = {}

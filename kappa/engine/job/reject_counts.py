@@ -1,8 +1,8 @@
 """The counts of a build's rejects, and the check that a candidate does not have too many.
 
 A candidate with too many rejects is stopped. The job itself counts the rejects, so this module
-reads them without a query engine. kappa/declare/reject_limit.py decides whether the rejects are too
-many.
+reads the rejects without a query engine. kappa/declare/reject_limit.py decides whether there are
+too many rejects.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RejectCounts:
 
     @property
     def text(self) -> str:
-        """Returns a text with the most frequent reasons and their counts, and with the example."""
+        """Returns a text: the most frequent reasons with their counts, and the example reject."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
         reasons = ", ".join(
             f"{reason} {count:,}" for reason, count in frequent[:_SHOWN_REASONS]

@@ -1,4 +1,4 @@
-"""The limit of the time that a slice may take without progress.
+"""The limit on the time that a slice may take without progress.
 
 If a slice reaches the limit, a line in the job's log names the function and the slice, and the
 process ends.
@@ -30,7 +30,7 @@ def _end_process() -> None:
 
 
 class SliceLimit:
-    """A limit of the time that a job's slices may take without progress, in seconds."""
+    """A limit on the time that a job's slices may take without progress, in seconds."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class SliceLimit:
 
     @contextmanager
     def over(self, piece: Slice) -> Iterator[None]:
-        """Ends the process if the block makes no progress for longer than the limit.
+        """Ends the process if the `with` block makes no progress for longer than the limit.
 
         The block folds the slice `piece`. After the process has ended, the next job folds the slice
-        in parts. Raises KappaError, with the name of the slice, if a function exceeded a worker's
-        memory limit.
+        in parts. Raises KappaError, with the name of the slice, if the user's function exceeded a
+        worker's memory limit.
         """
         try:
             with self._watched(piece):

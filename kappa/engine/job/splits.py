@@ -1,4 +1,4 @@
-"""The splits of slices that are too large for the machine (law 12).
+"""The splits of slices that are too large for the machine.
 
 A slice that is too large may kill its jobs. So each slice is recorded as begun before it is folded.
 This record is local to the host, since another host may have enough memory for the slice. A slice
@@ -29,7 +29,7 @@ _PARTS = 8
 
 
 class Begun(Struct, frozen=True):
-    """The slice, or the part of a slice, that a job of the build has begun last.
+    """The slice (or part of a slice) that the build's jobs have begun most recently.
 
     `times` is the number of consecutive jobs that have begun the slice. `given_up` means that the
     slice made no progress in the last of these jobs.
@@ -66,7 +66,7 @@ _SPLIT = Documents[Split](Split, derived=True)
 
 
 class Splits:
-    """The record of a build's last begun slice, and the record of the build's last split.
+    """The recorded slice that a build has begun last, and the build's last recorded split.
 
     Only the holder of the build's lock uses this class.
     """
@@ -83,8 +83,8 @@ class Splits:
     def parts(self, piece: Slice) -> tuple[Slice, ...]:
         """Returns the parts in which a slice is folded, in order.
 
-        A slice that is not split is returned as the only part. If too many jobs have begun the next
-        part, or a job has given it up, this call first splits that part.
+        If the slice is not split, the slice itself is the only part. If two jobs have begun the
+        first part without finishing it, or a job has given it up, this call first splits that part.
         """
         parts = self._cut(piece)
         begun, first = self._begun, parts[0]

@@ -86,7 +86,7 @@ class Tail:
     def run(self, kafka: KafkaAccess) -> None:
         """Folds micro-batches until the job is asked to stop.
 
-        If the stream ends before that, raises the error that ended it.
+        If the stream ends before that, raises the error that ended the stream.
         """
         job, at_most = self._job, self._job.engine.tail_records
         spark = job.session()
@@ -135,7 +135,7 @@ class Tail:
             raise reason
 
     def _fold(self, frame: DataFrame, batch: int) -> tuple[Slice, float]:
-        """Folds the micro-batch `batch`. Returns its slice, and the fold's duration in seconds.
+        """Folds the micro-batch `batch`, and returns its slice and the fold's duration in seconds.
 
         Raises Stopping if the tail has ended. Any other error is stored as the reason why the
         stream ended.
@@ -173,10 +173,10 @@ class Tail:
             return piece, watch.total
 
     def _wait_for_more(self, end: Offsets, topics: Sequence[str]) -> None:
-        """Waits until the log has records after `end`.
+        """Waits until the log has records after `end`, or until the job is asked to stop.
 
         During the wait Spark plans no micro-batch. Otherwise Spark would ask the broker a hundred
-        times a second, at the cost of a tenth of a core for Spark and a tenth for the broker.
+        times a second, which costs Spark a tenth of a core and the broker another tenth.
         """
         asked, stop = time.monotonic(), self._job.stop
         while not stop.is_set():
@@ -196,10 +196,10 @@ class Tail:
                 return
 
     def _check_end(self) -> None:
-        """Raises LogCutError if the log has lost its end, and stores the error as `_failure`.
+        """Raises LogCutError if the log has lost records that the build has folded.
 
-        Spark's stream does not check leader epochs, so it would continue as soon as the log has
-        grown past the old end.
+        The error is also stored as `_failure`. Spark's stream does not check leader epochs, so it
+        would continue as soon as the log has grown past the old end.
         """
         try:
             self._job.slices.guard.check_end(self._job.publisher.newest)
@@ -220,7 +220,7 @@ class Tail:
                 self._turn.release()
 
     def _hear(self) -> None:
-        """Publishes a newer time up to which the build has read all deletions, if it is known.
+        """Publishes the newest known time up to which the build has read all deletions.
 
         Without this, the published time would stay the same in a build that gets no new records.
         """
@@ -277,10 +277,10 @@ def _waited_seconds(
     """Returns how many seconds a slice's newest record waited before the slice began.
 
     `newest` is the slice's frontier, and `folding` is the number of seconds since the slice began.
-    Returns None if the slice has no record, or if the newest record's time is more than ten minutes
-    before the slice began: then the record was written with a time in the past. Also returns None
-    if the record is older than `since`, the time at which the tail began: such a record has waited
-    for a replay or a stop, and its waiting time would be displayed until new records arrive.
+    Returns None in three cases. The slice has no record; or the newest record's time is more than
+    ten minutes before the slice began, so the record was written with a time in the past; or the
+    record is older than `since`, the time at which the tail began. In the last case the record has
+    waited for a replay or a stop, and its waiting time would be displayed until new records arrive.
     """
     last = max(
         (
@@ -302,7 +302,7 @@ class _Report:
     """
 
     def __init__(self, put_times: Callable[[StepTimes], None]) -> None:
-        """Stores `put_times`, which is called with the mean times of a line's slices.
+        """Stores the function `put_times`, which gets the mean times of the slices of a log line.
 
         `put_times` is called only if the waiting time of at least one of these slices is known.
         """

@@ -1,10 +1,9 @@
-"""A guard that checks the topics of a build.
+"""Checks that the topics of a build are unchanged, and that the build misses no record.
 
-The guard checks that the topics have the same ids as at the build's birth. It checks that the
-topics still contain the last records that the build has folded, and the next records to read (law
-2). It also checks that the build has missed no deletion. A compacted topic keeps a tombstone for a
-limited time only, so a build that was stopped for longer may have missed the deletion of a key (law
-5).
+The topics must have the same ids as at the build's birth. They must still contain the last records
+that the build has folded, and the next records that the build will read. Also, the build must not
+have missed a deletion: a compacted topic keeps a tombstone only for a limited time, so a build that
+was stopped for longer may have missed the deletion of a key.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _HEARD_SECONDS = 60.0
 
 
 class TopicGuard:
-    """The checks of the topics of one build: their ids, their records, and missed deletions."""
+    """The checks of one build's topics: the topics' ids, their records, and missed deletions."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class TopicGuard:
     def check_kept(self, start: Offsets) -> None:
         """Raises Broken if records after `start` are lost.
 
-        A record is lost if neither the topic nor an archive contains it any more: retention has
-        deleted records that the build would read next.
+        A record is lost if neither the topic nor an archive contains it any more, because retention
+        has deleted it before the build has read it.
         """
         lost = self.lost_by_topics(start) and lost_ranges(
             start, one_log(self._beginning(), self._archives.marks())
@@ -93,21 +92,22 @@ class TopicGuard:
             )
 
     def check_end(self, last: Frontier) -> None:
-        """Raises LogCutError if the log has lost its end.
+        """Raises LogCutError if the log has lost records before the frontier `last`.
 
-        Then the log is no longer the log that was folded up to the frontier `last`, and other
-        records may have the same offsets (law 2).
+        The build has already folded these records. Other records may since have got the same
+        offsets, so the build cannot continue.
         """
         lost = self._log.lost_ends(last.offsets, last.witnesses)
         if lost:
             raise log_cut(self._birth, last.offsets, lost)
 
     def witnessed(self, last: Frontier, found: Witnesses) -> Witnesses:
-        """Checks the log's end if a partition has a new leader, and returns the witnesses `found`.
+        """Checks the log if a partition has a new leader, and returns the witnesses `found`.
 
-        `found` contains the witnesses in the slice after the frontier `last`. Raises LogCutError if
-        the log has lost its end. The log is read for this check only if the slice has records of
-        another leader, since a partition loses its end only when its leader changes.
+        `found` contains the witnesses of the slice after the frontier `last`. A partition loses its
+        last records only when its leader changes, so the log is read only if the slice has records
+        of another leader. Raises LogCutError if the log has lost records before the frontier
+        `last`.
         """
         if leader_changed(last.witnesses, found):
             self.check_end(last)
@@ -116,17 +116,17 @@ class TopicGuard:
     def explain(self, last: Frontier) -> None:
         """Raises the cause of a reader's error, if the cause is a loss of records.
 
-        Raises LogCutError if the log has lost its end, and Broken if records after the offsets of
-        the frontier `last` are lost.
+        Raises LogCutError if the log has lost records before the frontier `last`, and Broken if
+        records after that frontier are lost.
         """
         if last.witnesses:
             self.check_end(last)
         self.check_kept(last.offsets)
 
     def lost_by_topics(self, start: Offsets) -> tuple[str, ...]:
-        """Returns a text for each partition that has lost offsets after `start`.
+        """Returns a text for each partition in which the topic has lost offsets after `start`.
 
-        Offsets that an archive still contains are also included.
+        Offsets that an archive still contains also count as lost.
         """
         return lost_ranges(start, self._beginning())
 
@@ -138,10 +138,12 @@ class TopicGuard:
         return bool(self._archives.marks() and self.lost_by_topics(start))
 
     def check_heard(self, last: Frontier | None, now: datetime) -> None:
-        """Raises Broken if the build may have missed deletions in a compacted topic (law 5).
+        """Raises Broken if the build may have missed deletions in a compacted topic.
 
         The build may have missed deletions if it was stopped for too long, or if it reads too
-        slowly. If the build has read all records of a topic, no deletion in this topic was missed.
+        slowly. If the build has read all records of a topic, it has missed no deletion in this
+        topic. `last` is the build's newest frontier, or None before the first slice; then nothing
+        is checked.
         """
         if last is None:
             return
@@ -160,10 +162,11 @@ class TopicGuard:
                 )
 
     def check_still_heard(self, last: Frontier, now: datetime) -> None:
-        """Calls `check_heard` before a micro-batch, unless all deletions were read until recently.
+        """Calls `check_heard`, unless the build has recently read all deletions.
 
-        The broker may have delayed the micro-batch. If the build had read all deletions at a recent
-        time, no request is sent to the broker.
+        This method is called before each micro-batch, since the broker may have delayed the
+        micro-batch. If the frontier `last` shows that the build has recently read all deletions, no
+        request is sent to the broker.
         """
         behind = (now - parse_moment(last.heard_time)).total_seconds()
         if self._compacted and behind >= 2 * self._heard_seconds:
@@ -172,8 +175,9 @@ class TopicGuard:
     def heard_with(self, last: Frontier, read: Offsets) -> str | None:
         """Returns a time up to which the build has read all records of its compacted topics.
 
-        The offsets `read` cover all records that were in these topics at that time. Returns None if
-        no later time is known than the time in the frontier `last`.
+        `read` contains the offsets that the build reaches with the current slice. They cover all
+        records that were in these topics at the returned time. Returns None if no later time is
+        known than the time in the frontier `last`.
         """
         heard: str | None = None
         if (
@@ -195,9 +199,9 @@ class TopicGuard:
 
 
 def log_cut(birth: Birth, end: Offsets, lost: Sequence[LostEnd]) -> LogCutError:
-    """Returns the error for a build whose log has lost its end.
+    """Returns the error for a build whose log has lost records that the build has folded.
 
-    The build has folded the log up to `end`. `lost` contains the lost ends.
+    The build has folded the log up to `end`. `lost` describes each partition with lost records.
     """
     same = offsets_before_cut(end, lost)
     branch = (

@@ -3,9 +3,10 @@
 This package makes no decisions about records; `kappa/records/decode` decodes them. Read the modules
 in this order:
 
-- source.py: exact ranges of the log, and the tail's stream with its bounds
+- source.py: exact ranges of the log, and the tail's stream with the ends of its
+  micro-batches
 - archive_reader.py: a slice's records from the archive of their topic
-- identities.py: the memory of identities with which a slice is decoded
+- identities.py: the identities that a build remembers when it decodes a slice
 """
 
 __all__ = ["archive_reader", "source"]

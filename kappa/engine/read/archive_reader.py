@@ -1,13 +1,13 @@
 """The records of a slice, read from the archives of the slice's topics.
 
-The archive's files are linked into the slice's folder, and are used there instead of files that
-Spark workers would decode from the log. So if the archive deletes a file, the link remains until
+An archive's files are linked into the slice's folder, and are used there instead of files that
+Spark workers would decode from the log. So if the archiver deletes a file, the link remains until
 the slice is folded, and no lease is needed. An archive is a decoded copy of the log, so its files
 contain the same rows as the decoded log. This is true only if the build and the archive have the
-same log time at the slice's start. The log time may differ if the build has another origin; then
-the build reads the log instead. engine/archive/archiver.py writes the files. If all records of a
-file are valid, which is usual, the counts of the file's records are computed from the file's
-statistics.
+same log time at the slice's start. The log time may differ if the build's first slice began at
+another offset; then the build reads the log instead. engine/archive/archiver.py writes the files.
+If all records of a file are valid, which is usual, the counts of the file's records are computed
+from the file's statistics.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Archives:
     ) -> None:
         """Selects the archives of the retained topics that declare no identity.
 
-        `topic_ids` contains the topics' ids at the build's birth. If `log` is given and a topic's
-        log has lost its end, the topic's archive is not used for a slice.
+        `topic_ids` contains the topics' ids at the build's birth. If `log` is given, an archive is
+        not used when it contains last records that its topic has lost.
         """
         self._store = store
         self._log = log
@@ -149,12 +149,14 @@ class Archives:
     def take(
         self, topic: Topic, ranges: Ranges, clock: Clock, into: Path
     ) -> dict[int, ArchivedRange]:
-        """Links the archive's files with the beginnings of `ranges` into the folder `into`.
+        """Links the archive's files that contain `ranges` into the folder `into`.
 
-        The names of the links are numbers from 0. The files may also contain records outside the
-        ranges. Returns, by partition, the part of each range that the archive contains. A partition
-        is left out if the archive does not contain the start of its range, or if the archive's log
-        time at this start differs from `clock`.
+        The names of the links are numbers from 0. `ranges` and `clock` contain, by partition, the
+        wanted offsets and the log time at the start of these offsets. The archive may contain only
+        the first part of a range, and the files may also contain records outside the ranges.
+        Returns, by partition, the part of each range that the archive contains. A partition is left
+        out if the archive does not contain the start of its range, or if the archive's log time at
+        this start differs from `clock`.
         """
         path = self._paths.get(topic.name)
         if path is None or not ranges:
@@ -219,11 +221,11 @@ class Archives:
         return None if found is None else found[1]
 
     def _looked(self, topic: str, look: Callable[[], _Answer]) -> _Answer | None:
-        """Returns the result of `look`, which reads the archive of a topic.
+        """Returns the result of the function `look`, which reads the archive of a topic.
 
-        Repeats the call after an error, since the archiver may have deleted a file meanwhile.
-        Returns None if the archive cannot be read. An archive is only a copy, so the topic is read
-        instead, which shows whether data are lost.
+        Calls `look` again after an error, since the archiver may have deleted a file meanwhile.
+        Returns None if the archive cannot be read. An archive is only a copy, so the caller then
+        reads the topic instead.
         """
         for _ in range(_LOOKS - 1):
             try:
@@ -244,9 +246,10 @@ class Archives:
 
 
 def _needed(blocks: Sequence[Block], ranges: Ranges) -> Iterator[Block]:
-    """Yields the blocks that contain records in the given ranges, and the block before each range.
+    """Yields the archive files that are needed to read the given ranges of partitions.
 
-    The block before a range contains the log time at the start of the range.
+    These are the files that contain records of a range, and the file before each range, which
+    contains the log time at the start of the range.
     """
     for partition, (start, end) in ranges.items():
         own = [block for block in blocks if block.partition == partition and block.least < end]
@@ -266,7 +269,7 @@ _COLUMNS = ["_partition", "_offset", "_fate", "_reason", "_redrives", "_log_time
 
 
 def counts_of(block: Block, start: int, end: int) -> Counts | None:
-    """Returns the counts of a block's records in `[start, end)`, or None if there are none."""
+    """Returns the counts of an archive file's records in `[start, end)`, or None if it has none."""
     seen = _by_statistics(block) if start <= block.least and block.greatest < end else None
     return seen or counts_in(rows_of(block, _COLUMNS, start, end)).get(block.partition)
 
@@ -274,8 +277,8 @@ def counts_of(block: Block, start: int, end: int) -> Counts | None:
 def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
     """Returns a partition's log time at an offset.
 
-    `blocks` contains the partition's blocks in order. Returns None if no block has an earlier
-    record.
+    `blocks` contains the archive files of the partition, in order. Returns None if no file has an
+    earlier record.
     """
     before = [block for block in blocks if block.least < offset]
     if not before:
@@ -290,7 +293,7 @@ def log_time_before(offset: int, blocks: Sequence[Block]) -> int | None:
 
 
 def _by_statistics(block: Block) -> Counts | None:
-    """Returns the counts of a block, computed from the statistics of its file.
+    """Returns the counts of an archive file, computed from the statistics of the file.
 
     Returns None if the statistics do not show that all records are valid.
     """
@@ -322,7 +325,7 @@ def _has_bounds(statistics: Any) -> bool:
 
 
 def rows_of(block: Block, columns: list[str], start: int, end: int) -> pq.Table:
-    """Reads a block's rows with offsets in `[start, end)`.
+    """Reads the rows of an archive file with offsets in `[start, end)`.
 
     Row groups that contain no such row are not read.
     """

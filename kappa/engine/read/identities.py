@@ -1,16 +1,18 @@
-"""The identities that a build remembers at the beginning of a slice (law 6).
+"""The identities that a build remembers at the beginning of a slice, for each partition.
 
-A memory contains the identities of one partition. The content of a memory does not depend on the
-process that folds the slice, or on the time at which the slice is folded. As long as each slice
-follows the last slice in this process, decoding updates the memories. In all other cases the
-memories are built again: after the start of a job, after an interrupted slice, and after a slice
-that Spark's tasks have folded. Then the log up to the slice is read and decoded again. Reading
-begins at the newest memory that was stored for an offset (decode/identity_file.py), or at the
-build's origin if no memory was stored. A memory is stored whenever the horizon has passed since the
-last stored memory, by log time or by wall time. So about one horizon of the log is read again. In a
+The remembered identities do not depend on the process that folds the slice, or on the time at which
+the slice is folded. As long as each slice follows the last slice in this process, decoding updates
+the remembered identities. In all other cases they are found again: after the start of a job, after
+an interrupted slice, and after a slice that Spark's tasks have folded. Then the log up to the slice
+is read and decoded again.
+
+The remembered identities are stored in files, each for one partition and offset
+(decode/identity_file.py). Reading the log begins at the newest stored file, or at the start of the
+build's first slice if there is no file. A file is stored whenever the horizon has passed since the
+last stored file, by log time or by wall time. So about one horizon of the log is read again. In a
 partition without new records nothing is read again, since retention may have emptied the partition.
 
-It would be wrong to begin with an empty memory one horizon before the slice. The records that are
+It would be wrong to begin one horizon before the slice without any identities. The records that are
 accepted there depend on identities that were accepted before, and these depend on still earlier
 identities.
 """
@@ -52,9 +54,9 @@ class Readable(Protocol):
 
 
 class Identities:
-    """The memories of identities of a build, per topic and partition.
+    """The identities that a build remembers, per topic and partition.
 
-    Only topics that declare an identity have memories.
+    Only topics that declare an identity have remembered identities.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class Identities:
     ) -> None:
         """Selects the topics that declare an identity.
 
-        `folder` is a path or URL where memories are stored. `origin` is the start of the build's
-        first slice. `clock` returns monotonic seconds.
+        `folder` is a path or URL where the remembered identities are stored. `origin` is the start
+        of the build's first slice. `clock` returns monotonic seconds.
         """
         self._topics = {topic.name: topic for topic in topics if topic.identity}
         self._folder = folder
@@ -85,19 +87,21 @@ class Identities:
         self._put = True
 
     def take(self, start: Offsets, source: Readable) -> Mapping[str, Memories]:
-        """Returns the memories for a slice that begins at `start` and is decoded in this process.
+        """Returns the identities that the build remembers at `start`, per topic.
 
-        Decoding updates the memories. `folded` must be called with the slice's mark afterwards.
+        They are for a slice that begins at `start` and is decoded in this process. Decoding updates
+        the returned objects. Afterwards, the caller must call `folded` with the slice's mark.
         """
         self._go_to(start, source)
         self._at = None
         return self._memories
 
     def folders(self, start: Offsets, source: Readable) -> Mapping[str, str]:
-        """Returns the folder of stored memories of each topic, for a slice that Spark decodes.
+        """Returns, for each topic, the folder with the stored identities.
 
-        The slice begins at `start`. Memories for the offsets `start` that are not stored yet are
-        built and stored first.
+        The folders are for a slice that begins at `start` and that Spark's tasks decode. If the
+        identities that the build remembers at these offsets are not stored yet, they are first
+        found and stored.
         """
         folders = {name: self._folder_of(name) for name in self._topics}
         for name, partition, offset in start.only(set(self._topics)).items():
@@ -113,9 +117,10 @@ class Identities:
         return folders
 
     def folded(self, mark: Mark) -> None:
-        """Records that the memories now include the slice of `mark`, and stores the due memories.
+        """Records that decoding has updated the identities to the end of the slice of `mark`.
 
-        The slice is decoded, but not committed yet.
+        The slice is not committed yet. For each partition in which the horizon has passed since the
+        last stored file, the identities are stored.
         """
         if not self._topics:
             return
@@ -125,17 +130,17 @@ class Identities:
         self._put_all(self._at, self._is_due)
 
     def rest(self, *, ends: bool = False) -> None:
-        """Stores the memories that became due while no slice arrived.
+        """Stores the identities of partitions in which the horizon has passed without a slice.
 
-        If `ends` is True because the job ends, stores all memories that the next job would
-        otherwise have to build again.
+        If `ends` is True because the job ends, stores all identities that the next job would
+        otherwise have to find again by reading the log.
         """
         if self._topics and self._at is not None and (ends or self._clock() >= self._look_at):
             self._look_at = self._clock() + _LOOK_SECONDS
             self._put_all(self._at, self._has_moved if ends else self._is_due)
 
     def committed(self, end: Offsets) -> None:
-        """Deletes the stored memories that no slice needs any more.
+        """Deletes the stored identities that no slice needs any more.
 
         All tables are folded up to `end`.
         """

@@ -1,10 +1,11 @@
 """The log as the source of slices: the records of exact ranges, and the stream of the tail.
 
-librdkafka reads the records. For a large slice, it runs in the Python worker that decodes the
-records. Spark's own source would first turn each record into a row of the JVM, which costs more
-than all other work on the record (docs/performance.md). The bounds of a slice are never computed
-from its rows: compaction and transactions leave gaps, and offsets without a record count too.
-Options: https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+The library librdkafka reads the records. For a large slice, it runs in the Python worker that
+decodes the records. Spark's own source would first turn each record into a row of the JVM, which
+costs more than all other work on the record (docs/performance.md). The start and end of a slice are
+never computed from its rows: compaction and transactions leave gaps, and offsets without a record
+count too. This page explains the options of Spark's source:
+https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ _EXACT = {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaAccess:
-    """The address of the Kafka cluster, and the options of its clients (`client_options`)."""
+    """The address of the Kafka cluster, and the options of its clients.
+
+    The function `client_options` returns these options.
+    """
 
     bootstrap_servers: str
     # Secrets are among the options.
@@ -64,9 +68,9 @@ class LogSource:
         self._last: dict[tuple[str, int], Witness] = {}
 
     def read_records(self, piece: Slice) -> pa.Table:
-        """Reads the raw records of all topics of a small slice, without a Spark job.
+        """Reads the raw records of all topics of a small slice into one Arrow table.
 
-        Running a Spark job would take longer than reading the records.
+        No Spark job runs, since a job would take longer than reading the records.
         """
         last: dict[tuple[str, int], Record] = {}
         table = raw_table(_noted(self._reader.read(piece.start, piece.end), last))
@@ -85,7 +89,7 @@ class LogSource:
         return found
 
     def ranges(self, piece: Slice, topic: str) -> list[RawRange]:
-        """Returns the ranges of a topic in a large slice.
+        """Returns the topic's ranges of offsets in a large slice.
 
         There is a range for each partition with at least one offset in the slice.
         """
@@ -112,7 +116,7 @@ class LogSource:
     def wait_beyond(self, end: Offsets, seconds: float) -> bool:
         """Waits until the log has records after the offsets `end`, at most `seconds` seconds.
 
-        Returns False if the log has no more records yet. The broker answers when it has records, so
+        Returns False if the log has no such records yet. The broker answers when it has records, so
         no repeated requests are needed.
         """
         return self._reader.wait_beyond(end, seconds)
@@ -123,7 +127,10 @@ class LogSource:
 
 
 def _noted(records: Iterable[Record], last: dict[tuple[str, int], Record]) -> Iterator[RawRecord]:
-    """Yields raw records, and stores the last record of each partition in `last`."""
+    """Yields each of the records as a raw record, and stores the last record per partition.
+
+    The mapping `last` gets these last records, by topic and partition.
+    """
     for record in records:
         last[record.topic, record.partition] = record
         yield (
@@ -164,9 +171,10 @@ def read_tail(
 ) -> DataFrame:
     """Returns an endless stream of the topics, which begins at the offsets `start`.
 
-    The stream only plans the batches; `LogSource` reads their records. `start` is the start of the
-    first batch of a new checkpoint, and names every partition that the topics have now. Partitions
-    that are added later begin at 0. `at_most` limits the number of offsets in a batch.
+    The stream only plans the micro-batches; `LogSource` reads their records. `start` is the start
+    of the first micro-batch of a new checkpoint, and names every partition that the topics have
+    now. Partitions that are added later begin at 0. `at_most` limits the number of offsets in a
+    micro-batch.
     """
     _lend_secrets(kafka, spark)
     options = {
@@ -181,7 +189,7 @@ def read_tail(
 def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets, Offsets]:
     """Returns the start and the end of a micro-batch of the tail, read from the checkpoint.
 
-    Spark writes the bounds into the checkpoint before it runs the batch. The stream begins at
+    Spark writes both into the checkpoint before it runs the micro-batch. The stream begins at
     `first`.
     """
     start = first if batch == 0 else _batch_end(checkpoint, batch - 1)
@@ -189,11 +197,11 @@ def batch_bounds(checkpoint: Path, batch: int, first: Offsets) -> tuple[Offsets,
 
 
 def _lend_secrets(kafka: KafkaAccess, spark: SparkSession) -> None:
-    """Checks the JVM's secrets against the options, and allows the JVM to request tokens.
+    """Checks that the JVM has the secrets of the options, and lets the JVM request tokens.
 
-    The JVM reads the secrets from its environment. Tokens are requested from the URL in the
-    options, if the options contain one. Raises KappaError if the JVM was started with other
-    secrets.
+    The JVM reads the secrets from its environment. If the options contain the URL of a token
+    server, the JVM may request tokens from this URL. Raises KappaError if the JVM was started with
+    other secrets.
     """
     jvm = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
     assert jvm is not None, "the session's JVM runs"
@@ -217,7 +225,7 @@ def _options(kafka: KafkaAccess) -> dict[str, str]:
 
 
 def _batch_end(checkpoint: Path, batch: int) -> Offsets:
-    """Returns the end of a batch, read from the batch's file in the checkpoint.
+    """Returns the end of a micro-batch, read from the micro-batch's file in the checkpoint.
 
     The file contains a line for the version, a line for the settings, and a line per source. Raises
     Damaged if the file is missing or has wrong content, and KappaError if the machine fails to read

@@ -1,7 +1,8 @@
 """Functions and a program that find and make the missing class archives of an installation.
 
-With a class archive, a JVM starts faster. `kappa up` runs this module as a program in the
-background; the program makes the missing archives one after the other.
+A class archive is a file of preloaded classes (class data sharing), with which a JVM starts faster.
+`kappa up` runs this module as a program in the background; the program makes the missing archives
+one after the other.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from kappa.base.settings import load_settings
 
 
 def spark_archive(jars: Jars, java: str) -> ClassArchive:
-    """Returns the class archive for a session's JVM.
+    """Returns the class archive for the JVM of a Spark session.
 
-    The jars are on the class path of the session. If the setting `spark.jars` named the jars
-    instead, another class loader would load them, and a class archive cannot contain the classes of
-    that loader.
+    The archive contains classes of the jars on the JVM's class path. If the setting `spark.jars`
+    named the jars instead, another class loader would load them, and a class archive cannot contain
+    the classes of that loader.
     """
     files = [*_large_first(jars.spark), *_large_first((spark_home() / "jars").glob("*.jar"))]
     return ClassArchive("spark", os.pathsep.join(map(str, files)), files, java)
@@ -42,7 +43,7 @@ def _large_first(files: Iterable[Path]) -> list[Path]:
 
 
 def missing_archives(jars: Jars) -> list[ClassArchive]:
-    """Returns the class archives, of Spark and of the broker, that do not exist."""
+    """Returns the class archives for Spark and for the broker that do not exist yet."""
     # A session's JVM starts before this import.
     from kappa.kafka.broker.broker import broker_archive  # noqa: PLC0415
 
@@ -52,7 +53,7 @@ def missing_archives(jars: Jars) -> list[ClassArchive]:
 
 
 def ensure_archives(jars: Jars) -> None:
-    """Makes the archives that do not exist, in parallel.
+    """Makes the class archives that do not exist yet, in parallel.
 
     Raises KappaError if an archive cannot be made.
     """
@@ -63,12 +64,12 @@ def ensure_archives(jars: Jars) -> None:
 
 
 def archives_to_make(jars: Jars) -> list[ClassArchive]:
-    """Returns the missing archives that this user has the right to write."""
+    """Returns the missing class archives that this user has the right to write."""
     return [archive for archive in missing_archives(jars) if archive.can_be_made]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Makes the missing archives that this user may write, and returns the exit code."""
+    """Makes the missing class archives that this user may write, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         wanted = load_settings(given.project, root=given.root).jars

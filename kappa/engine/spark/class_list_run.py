@@ -1,7 +1,7 @@
-"""A program that records class lists while it loads the same classes as a real job.
+"""A program that records class lists: the classes that the JVMs of a real job load.
 
-The program folds few records. `make classes` starts this program after a change of the jars or of a
-job's work:
+With these lists, Kappa makes class archives, with which a JVM starts faster. The program folds a
+few records. `make classes` starts this program after a change of the jars or of a job's work:
 
     python -m kappa.engine.spark.class_list_run
 """
@@ -37,7 +37,7 @@ _TOPIC = Topic("recording", event="id string, n bigint, at timestamp", partition
 def main() -> None:
     """Starts a broker and a session, folds a few records like a job, and stops both.
 
-    Then stores the class lists that the two JVMs have written.
+    Then stores the class lists that the broker's JVM and the session's JVM have written.
     """
     java = find_java()
     settings = load_settings(Path.cwd()).jars

@@ -84,7 +84,7 @@ class SparkCluster:
         return int(self.conf.get(CORES_MAX, executors * self._executor_cores))
 
     def settings(self, worker_memory: str, jars: Sequence[Path]) -> Mapping[str, str]:
-        """Returns the Spark settings that a session on the cluster does not share with a local one.
+        """Returns the settings by which a session on the cluster differs from a local session.
 
         Executors get the `jars` from the driver, so workers need no folder of jars. `worker_memory`
         is the memory per Python worker (`4g`).
@@ -117,13 +117,13 @@ class SparkCluster:
 
 
 def cluster_of(settings: Settings) -> SparkCluster | None:
-    """Returns the cluster that a project configures, or None if it configures no cluster."""
+    """Returns the Spark cluster that a project configures, or None if there is none."""
     engine = settings.engine
     return SparkCluster(engine.master, engine.driver_host, engine.conf) if engine.master else None
 
 
 def on_yarn(conf: Mapping[str, str], *, beside: int) -> Mapping[str, str]:
-    """Returns the settings that a project needs on YARN, in addition to its own settings `conf`.
+    """Returns the settings that a session needs on YARN, in addition to the project's `conf`.
 
     `beside` is the memory, in bytes, that Python workers need in addition to an executor's JVM.
     YARN kills containers that use more memory than requested. If an application was not started by
@@ -168,7 +168,7 @@ def ensure_executor(
     *,
     patience_seconds: float = _EXECUTOR_SECONDS,
 ) -> None:
-    """Waits until a session has an executor, or until the job is asked to stop.
+    """Waits until a session has an executor, or until `is_asked_to_stop` returns True.
 
     The caller must have started a task that needs an executor. Raises KappaError if the cluster
     provides no executor within `patience_seconds`, or if the cluster ends the application.

@@ -1,7 +1,7 @@
 """Checks of the Spark plan of a pipeline's function, and the sources of its columns. Pure.
 
-This module reads the analysed plan as JSON (TreeNode.toJSON). The plan contains its nodes in order,
-each node before its children; the nodes of an expression have the same order.
+This module reads the analysed plan as JSON (TreeNode.toJSON). The plan is a list of nodes, each
+node before its children; an expression is a list of the same form.
 
 A function must compute the contribution of each row from that row alone. Otherwise a replay in
 large slices would compute other rows than the tail in small slices (the law of slices). The plan
@@ -222,7 +222,10 @@ def _in_expression(node: Any) -> NotRowLocal | None:
 
 @dataclass(frozen=True, slots=True)
 class _OutputColumn:
-    """A column of a node's output. `number` is Spark's id of the column."""
+    """A column of a node's output: its number, its name, and the fields that it is computed from.
+
+    The number is Spark's id of the column.
+    """
 
     number: int
     name: str
@@ -232,9 +235,10 @@ class _OutputColumn:
 def frame_sources(plan: Sequence[Any]) -> Mapping[str, frozenset[Field]]:
     """Returns the sources of each column of a frame, by the name of the column.
 
-    A source is a field of a leaf of the plan, from which the values of the column are computed.
-    Fields that only select rows (`where`) are not sources. Leaves are numbered in the order of the
-    plan. Returns no columns if the plan contains an unknown operator.
+    A source is a field from which the values of the column are computed, as a pair (number of a
+    leaf of the plan, field name). Leaves are numbered from 0, in the order of the plan. Fields that
+    only select rows (`where`) are not sources. Returns an empty mapping if the plan contains an
+    unknown operator.
     """
     try:
         found = _PlanOutputs(plan).outputs()
@@ -291,7 +295,10 @@ class _PlanOutputs:
 
 
 def _heads(expressions: Sequence[Any]) -> Iterator[Any]:
-    """Yields the outermost node of each expression."""
+    """Yields the outermost node of each expression.
+
+    An expression is a node, or a list that begins with the outermost node.
+    """
     return (each[0] if isinstance(each, list) else each for each in expressions)
 
 
@@ -305,7 +312,10 @@ def _computed(expression: Any, below: Sequence[_OutputColumn]) -> _OutputColumn:
 
 
 def _fields_in(expression: Any, below: Sequence[_OutputColumn]) -> frozenset[Field]:
-    """Returns the sources of an expression, given the output columns of the node below."""
+    """Returns the fields from which an expression is computed, as pairs (leaf, field name).
+
+    `below` contains the output columns of the node below, with their fields.
+    """
     known = {each.number: each.fields for each in below}
     found = {
         int(each["exprId"]["id"])
@@ -320,7 +330,7 @@ def _united(columns: Sequence[_OutputColumn]) -> frozenset[Field]:
 
 
 def nested(value: Any) -> Iterator[Any]:
-    """Yields the expressions and plans in the fields of a node, at any depth."""
+    """Yields all expressions and plans that are inside a node, at any depth."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in inner:
         if isinstance(each, dict) and "class" in each:

@@ -1,4 +1,4 @@
-"""Kappa's Java sources, compiled in a session's JVM by the compiler that Spark contains."""
+"""Compiles Kappa's Java sources in a session's JVM, with the compiler that Spark contains."""
 
 from __future__ import annotations
 

@@ -117,10 +117,11 @@ _SPARKS_OPTIONS = (
 def command(
     profile: Profile, memory: str, jars: Jars, local_dir: Path, list_classes: Path | None = None
 ) -> list[str]:
-    """Returns the command that starts a session's JVM.
+    """Returns the command that starts a session's JVM, as a list of arguments.
 
     PySpark itself would start the JVM by `spark-submit`, which takes half a second longer and needs
-    another JVM (pyspark/java_gateway.py).
+    another JVM (see pyspark/java_gateway.py). If `list_classes` is a path, the JVM writes the list
+    of its classes to this path.
     """
     options = [
         # query.stop() can die of a StackOverflowError with the default.
@@ -152,7 +153,8 @@ def command(
 def secrets_of(settings: Settings) -> Mapping[str, str]:
     """Returns environment variables with the secrets of the Kafka cluster, for a session's JVM.
 
-    Returns no variables if a secret is missing: the code that reads the log reports the error.
+    Returns an empty mapping if a secret is missing; the code that reads the log then reports the
+    error.
     """
     # A session need not read the log: a missing secret is reported by the code that reads the log.
     with suppress(SettingsError):

@@ -29,7 +29,7 @@ class LegSession:
     def __init__(self, settings: Settings, build: str, profile: Profile, local_dir: Path) -> None:
         """Stores the settings, the build and the profile.
 
-        `local_dir` is a folder of this job only; it may contain leftovers of a killed job.
+        Only this job uses the folder `local_dir`, which may contain files of a killed job.
         """
         self._settings = settings
         self._build = build
@@ -46,7 +46,8 @@ class LegSession:
     def begin(self) -> None:
         """Starts the JVM and, in another thread, the session, unless they are started already.
 
-        If the JVM of a spare is available, the session starts only when it is requested.
+        If this process is a spare with a warm JVM, the leg's own session starts only when it is
+        requested.
         """
         if self._machine is not None:
             return
@@ -92,9 +93,9 @@ class LegSession:
     def at_hand(self) -> SparkSession:
         """Returns a session for a few rows, and makes it active in this thread.
 
-        If a spare's warm JVM is available, this is a session in that JVM, until the leg's own
-        session is requested. After that request, frames of the earlier session can no longer be
-        used. If no warm JVM is available, returns the leg's own session.
+        If a spare's warm JVM is available and the leg's own session was not requested yet, returns
+        a session in the warm JVM. Otherwise, returns the leg's own session. After the leg's own
+        session was requested, frames of the other session can no longer be used.
         """
         self.begin()
         if self._warm is None:
@@ -109,7 +110,7 @@ class LegSession:
 
         Does nothing if the leg is a tail, since the workers of a tail usually do not decode. Also
         does nothing if the leg's own session was not started yet. On a cluster, waits until there
-        is an executor, or until the job is asked to stop.
+        is an executor, or until `is_asked_to_stop` returns True.
         """
         if self._beginning is None or self._profile is Profile.TAIL or self._has_workers:
             return
@@ -124,12 +125,15 @@ class LegSession:
             begin_executors(spark, cluster, self._folder, is_asked_to_stop)
 
     def __enter__(self) -> Self:
-        """Empties the folder, and returns this object."""
+        """Empties the leg's folder, and returns this object."""
         shutil.rmtree(self._folder, ignore_errors=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the session and the JVM. If no session was used, the JVM is killed."""
+        """Ends the session and the JVM, and deletes the leg's folder.
+
+        If no session has started, the JVM is killed.
+        """
         if self._machine is not None:
             if (
                 self._beginning is not None

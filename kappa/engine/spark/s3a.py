@@ -1,8 +1,8 @@
-"""S3A, Spark's client for buckets: names of files, settings, and the store of Delta's logs.
+"""Settings and file names for S3A, Spark's client for buckets.
 
-Credentials are never in Spark's settings, since Spark displays its settings. A JVM finds
-credentials in the same places as Kappa's own client: in the environment, or by the usual chain of
-providers.
+The module also compiles the Java class that stores Delta's logs in a bucket. Credentials are never
+in Spark's settings, since Spark displays its settings. A JVM finds credentials in the same places
+as Kappa's own client: in the environment, or by the usual chain of AWS credential providers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COPIES = (
 
 
 def storage_of(settings: Settings) -> StorageSettings | None:
-    """Returns the storage of a root in a bucket, or None if the root is a folder."""
+    """Returns the storage settings of a root in a bucket, or None if the root is a folder."""
     return settings.storage if is_bucket(settings.root) else None
 
 
@@ -72,7 +72,7 @@ def bucket_settings(storage: StorageSettings) -> Mapping[str, str]:
 
 
 def classes_in(local_dir: Path) -> Path:
-    """Returns the folder for classes that are compiled in a JVM.
+    """Returns the folder in `local_dir` for classes that are compiled in a JVM.
 
     The folder is on the JVM's class path.
     """

@@ -68,10 +68,10 @@ class Machine:
     classes: Path | None = None
 
     def session(self) -> SparkSession:
-        """Waits for the JVM, and returns a session in it. Raises KappaError if the JVM has exited.
+        """Waits for the JVM, and returns a session in it.
 
         If the JVM was booted ahead and already has a session, returns a new session in the JVM, so
-        that a task gets no state of an earlier task.
+        that a task gets no state of an earlier task. Raises KappaError if the JVM has exited.
         """
         # The import runs while the JVM boots, and the boot takes as long as the rest of a process's
         # start.
@@ -179,8 +179,9 @@ def boot(
     0 means all cores. Only this process uses `local_dir`, for files that Spark spills or leaves
     behind. `list_classes` is a path for the list of the JVM's classes; only class_list_run.py uses
     it. The JVM's output goes to the file descriptor `output`, or to this process's own output if
-    `output` is None. `secrets` are added to the JVM's environment. Tasks run on the `cluster`, if
-    there is one. If tables are in a bucket of `storage`, `jars` must contain the jars for buckets.
+    `output` is None. `secrets` are added to the JVM's environment. If `cluster` is not None, tasks
+    run on this cluster. If tables are in a bucket of `storage`, `jars` must contain the jars for
+    buckets.
 
     If a JVM was booted ahead for this profile, this JVM is returned, and the other arguments have
     no effect. A JVM that was booted ahead for another profile is ended when the session of the new
@@ -227,11 +228,11 @@ def boot(
 
 @contextmanager
 def booting_session(settings: JarsSettings) -> Iterator[Callable[[], SparkSession]]:
-    """Boots a JVM that is killed at the end of the block, and yields a function.
+    """Boots a JVM that is killed at the end of the `with` block, and yields a function.
 
     The function waits for the JVM, and returns a session in it. `settings` is the project's section
-    `[jars]`. If this process has opened sources when the session begins, the workers of the session
-    import these sources.
+    `[jars]`. If this process has opened the sources of a project when the session begins, the
+    workers of the session import these sources.
     """
     with tempfile.TemporaryDirectory(prefix="kappa-spark-") as folder:
         machine = boot(
@@ -296,10 +297,10 @@ def boot_for(
 
 
 def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Machine:
-    """Starts a JVM before this process gets its task. The next `boot` for `profile` returns it.
+    """Starts a JVM before this process gets its task.
 
-    The JVM's output goes to the file that is this process's standard error at the time of the
-    output.
+    The next call of `boot` for `profile` returns this JVM. Everything that the JVM prints is copied
+    to this process's standard error.
     """
     says, output = os.pipe()
     try:
@@ -314,7 +315,7 @@ def boot_ahead(settings: Settings, *, profile: Profile, local_dir: Path) -> Mach
 
 
 def booted_ahead() -> Machine:
-    """Returns the JVM that this process, a spare, has booted ahead."""
+    """Returns the JVM that this process has booted ahead. This process must be a spare."""
     (machine,) = _ahead
     return machine
 

@@ -17,7 +17,7 @@ _STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 def activate(spark: SparkSession) -> None:
     """Makes a session of another thread the active session of this thread too.
 
-    Spark uses the active session, and a user's function may request the active session.
+    Spark uses the active session, and a user's function may ask Spark for the active session.
     """
     # PySpark activates sessions in the same way; there is no public way.
     sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")  # noqa: SLF001
@@ -40,9 +40,9 @@ def progress_of_tasks(spark: SparkSession) -> object:
     The value contains the number of classes that the JVM has loaded (a cold start mostly loads
     classes), the bytes of files that the JVM has read and written, the bytes that Python workers on
     this machine have read and written, and the number of finished tasks per stage. For workers on
-    other machines, only the number of finished tasks changes. If a function never returns, the
-    value stays the same: the function's task reads no more rows once the pipe to the worker is
-    full.
+    other machines, only the number of finished tasks changes. If a user's function never returns,
+    the value soon stays the same: the function's task reads no more rows once the pipe to the
+    Python worker is full.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # PySpark has no door to these

@@ -113,7 +113,7 @@ def _has_unix_sockets() -> bool:
 
 
 def _socket_folder(local_dir: Path) -> Path:
-    """Returns a path of the folder `local_dir`/tmp that is short enough for Unix sockets.
+    """Returns a path of the folder `tmp` in `local_dir` that is short enough for Unix sockets.
 
     If there is no such path, returns a new temporary folder.
     """

@@ -36,10 +36,10 @@ _KAPPA = "KAPPA_DIGEST"
 
 
 def ship(spark: SparkSession, code: Path, into: Path) -> Mapping[str, str]:
-    """Ships a folder of code to a session's executors.
+    """Ships a folder of code, and the compiled loops, to a session's executors.
 
-    Returns the environment variables by which workers find the code. The archive is written into
-    `into`.
+    The files are packed into a zip file in the folder `into`. Returns the environment variables by
+    which workers find the files.
     """
     path = into / f"shipped-{secrets.token_hex(4)}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -66,9 +66,10 @@ def same_kappa(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def take_compiled(shipped: Path) -> None:
-    """Copies the shipped compiled loops that this user's cache lacks into the cache.
+    """Copies compiled loops from the shipped files into this user's cache.
 
-    `shipped` is the folder of the shipped files. Errors of the disk are ignored.
+    `shipped` is the folder of the shipped files. Only loops that the cache lacks are copied. Errors
+    of the disk are ignored.
     """
     with suppress(OSError, RuntimeError):
         cached = user_cache(_COMPILED)
@@ -85,7 +86,7 @@ def take_compiled(shipped: Path) -> None:
 
 @cache
 def kappa_digest() -> str:
-    """Returns a digest of Kappa's Python files, which workers must have too."""
+    """Returns a digest of Kappa's Python files. Workers must have the same files."""
     assert _HOME.name == "kappa"
     digest = hashlib.sha256()
     for file in sorted(_HOME.rglob("*.py")):

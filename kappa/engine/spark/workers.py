@@ -61,9 +61,9 @@ def tell_workers(spark: SparkSession, *, change: bool = False) -> None:
     """Makes a session's workers import the sources that this process has opened.
 
     The workers inherit the environment of the JVM, and the JVM may have started before the sources
-    were opened. The workers of a cluster use shipped sources instead. With `change`, the sources
-    may change, and each task loads them again: a worker runs several tasks, and would otherwise
-    still use the modules that an earlier task has loaded.
+    were opened. The workers of a cluster use shipped sources instead. If `change` is True, the
+    sources may change, and each task loads them again: a worker runs several tasks, and would
+    otherwise still use the modules that an earlier task has loaded.
     """
     environment = spark.sparkContext.environment
     if SHIPPED not in environment:
@@ -77,8 +77,8 @@ def begin_executors(
 ) -> None:
     """Ships the sources of this process to a cluster, and waits for the first executor.
 
-    The archive with the sources is written into `into`. Returns early if `is_asked_to_stop` returns
-    True. Raises KappaError if the cluster provides no executor.
+    The sources are packed into a zip file in the folder `into`. Returns early if `is_asked_to_stop`
+    returns True. Raises KappaError if the cluster provides no executor.
     """
     code = Path(os.environ[FOLDER_VARIABLE])
     spark.sparkContext.environment.update(ship(spark, code, into))
@@ -106,7 +106,10 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Runs a worker like PySpark, but ends silently if the JVM has closed the worker's socket."""
+    """Runs a worker as PySpark does, but ends silently if the JVM has closed the socket.
+
+    Returns the worker's exit code.
+    """
     if os.environ.get(_CHANGING):
         open_sources(Sources(Path(os.environ[FOLDER_VARIABLE])))
     try:
@@ -116,7 +119,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 def limit_memory(memory_limit_mb: int) -> None:
-    """Limits the memory of a worker like PySpark, but prints only failures."""
+    """Limits the memory of a worker as PySpark does, but prints only failures."""
     with redirect_stderr(io.StringIO()) as said:
         setup_memory_limits(memory_limit_mb)
     if "Failed" in said.getvalue():

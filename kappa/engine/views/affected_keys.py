@@ -1,8 +1,9 @@
 """The keys of a view that a slice touches, found in the changed rows of the view's sources.
 
-A changed row touches the keys of its old values and the keys of its new values. The slice's
-contributions to a source are in memory; the keys of these contributions show which rows of the
-source have changed. If the source is append-only, the contributions are the new rows themselves.
+A source is a table that the view reads. A changed row touches the keys of its old values and the
+keys of its new values. The slice's contributions to a source are in memory; the keys of these
+contributions show which rows of the source have changed. If the source is append-only, the
+contributions are the new rows themselves.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SliceChanges:
-    """The changes that a slice causes in a view's rows, and the number of touched keys."""
+    """The changes that a slice causes in a view's rows, and the number of touched keys.
+
+    `rows` contains the changes, and `touched` is the number of keys.
+    """
 
     rows: pa.Table
     touched: int
 
 
 class ViewSource:
-    """A table of the build that is read to compute views, in its states before and after a slice.
+    """A table that a view reads, in its states before and after a slice.
 
     The two states differ in the table's version and in the log's clock. The log's clock decides
     which rows have expired.
@@ -80,7 +84,7 @@ class ViewSource:
         return self._writer.new_rows if self.has_changed else None
 
     def passed_sql(self) -> str | None:
-        """Returns a query for the rows that have expired during the slice.
+        """Returns a SQL query for the rows that have expired during the slice.
 
         Returns None if no row can have expired.
         """
@@ -97,10 +101,11 @@ class ViewSource:
         among: Among | None = None,
         before: bool = False,
     ) -> str:
-        """Returns a query for the table's rows as readers see them, including recent rows.
+        """Returns a SQL query for the table's rows as readers see them, including recent rows.
 
-        With `before`, the query is for the rows before the slice, otherwise for the rows after the
-        slice. `read_sql` explains `columns` and `among`.
+        If `before` is True, the query is for the rows before the slice, otherwise for the rows
+        after the slice. `columns` lists the columns to read, as pairs of name and type, or is None
+        for the columns that readers see. `among` restricts the rows to certain keys.
         """
         writer = self._writer
         versions = writer.versions_before if before else writer.versions()
@@ -131,8 +136,8 @@ def changes_of_slice(
     """Computes the changes of a view's stored rows, for the keys that the slice touched.
 
     `sources` contains the view's own table and the tables that the view reads. `changed` names the
-    tables that have changed. `changes_sql` explains `since`. Returns None if the whole view must be
-    computed.
+    tables that have changed. `changes_sql` explains `since`. Returns None if the changes cannot be
+    computed from the touched keys; then the whole view must be computed.
     """
     if way.change is None and not way.whole_after.keys().isdisjoint(changed):
         return None
@@ -175,9 +180,9 @@ def changes_of_slice(
 
 
 def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
-    """Reads all rows of a query's result. Returns None if the rows are larger than 128 MiB.
+    """Reads all rows of a query's result into one Arrow table.
 
-    Raises DuckError if the query fails.
+    Returns None if the rows are larger than 128 MiB. Raises DuckError if the query fails.
     """
     batches, size = [], 0
     try:
@@ -192,7 +197,7 @@ def _few_rows(reader: pa.RecordBatchReader) -> pa.Table | None:
 
 
 def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
-    """Registers the slice's contributions to these sources as relations in DuckDB."""
+    """Registers the slice's contributions to each of `sources` as a DuckDB relation."""
     for source in sources:
         if source.new_rows is not None:
             duck.register(_contributed(source.birth.name), source.new_rows)
@@ -201,10 +206,11 @@ def register_changes(duck: Connection, sources: Iterable[ViewSource]) -> None:
 def touched_sql(
     view: TableBirth, way: Way, sources: Mapping[str, ViewSource], changed: Collection[str]
 ) -> str:
-    """Returns a query for the keys of `view` that the changed rows in the tables `changed` touch.
+    """Returns a SQL query for the keys of `view` that changed rows touch.
 
-    `sources` contains all tables that the view reads. The slice's contributions to the tables
-    `changed` must be registered (`register_changes`).
+    The changed rows are in the tables `changed`. `sources` contains all tables that the view reads.
+    Before the query runs, `register_changes` must have registered the slice's contributions to the
+    tables `changed`.
     """
     found = [
         each
@@ -220,10 +226,11 @@ def touched_sql(
 
 
 def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[str, str]:
-    """Returns queries for the groups' states over the added rows and over the removed rows.
+    """Returns queries that compute the view's groups over only the changed rows of a slice.
 
-    The first query has the name COME, and the second has the name GONE. A query is absent if the
-    slice cannot have added or removed such rows.
+    A changed row is a row of the table that the view reads. The query with the name COME reads the
+    rows that the slice adds, and the query with the name GONE reads the rows that the slice
+    removes. A query is absent if the slice cannot have added, or removed, rows.
     """
     names = {False: COME, True: GONE}
     return {
@@ -233,16 +240,16 @@ def changed_groups(change: ByChange, sources: Mapping[str, ViewSource]) -> dict[
 
 
 def touched_groups(view: TableBirth, change: ByChange, parts: Iterable[str]) -> str:
-    """Returns a query for the keys of the groups that a slice touches.
+    """Returns a SQL query for the keys of the groups that a slice touches.
 
-    `parts` contains the names of the relations that are made from the queries of `changed_groups`.
+    `parts` contains the names of the tables with the results of the queries of `changed_groups`.
     """
     keys = ", ".join(map(quoted, change.keys))
     return _distinct_keys(view, change.keys, [f"select {keys} from {name}" for name in parts])
 
 
 def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) -> str:
-    """Returns a query for the distinct keys in the results of the queries `found`.
+    """Returns a SQL query for the distinct keys in the results of the queries `found`.
 
     The keys are cast to the types of the view's columns.
     """
@@ -252,9 +259,10 @@ def _distinct_keys(view: TableBirth, keys: Sequence[str], found: Iterable[str]) 
 
 
 def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
-    """Yields queries for the values of the view's `by` columns in a source's changed rows.
+    """Yields SQL queries for the values of the view's `by` columns in a source's changed rows.
 
-    The changed rows are read as they were before the slice and as they are after it.
+    A source is a table that the view reads. If both are needed, one query reads the changed rows as
+    they were before the slice, and another query reads them as they are after the slice.
     """
     selected = ", ".join(f"{quoted(column)} as {quoted(by)}" for by, column in read.by.items())
     # The changed rows have the keys of the slice's contributions.
@@ -265,9 +273,10 @@ def _of_changed_rows(read: Read, source: ViewSource) -> Iterator[str]:
 
 
 def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterator[str]:
-    """Yields queries for the keys of the view that a source's changed rows reach through joins.
+    """Yields SQL queries for the view's keys that a source's changed rows reach through joins.
 
-    One query reads the rows after the slice, and another query reads the rows before the slice.
+    A source is a table that the view reads. One query reads the rows after the slice, and another
+    query reads the rows before the slice.
     """
     for before, rows in changed_rows(sources[read.table]).items():
         relations = {
@@ -279,10 +288,11 @@ def _reached(read: Read, way: Way, sources: Mapping[str, ViewSource]) -> Iterato
 
 
 def changed_rows(source: ViewSource) -> dict[bool, str]:
-    """Returns queries for a source's changed rows, as they are before and after the slice.
+    """Returns SQL queries for a source's changed rows, as they are before and after the slice.
 
-    The key of a query is False for the rows after the slice, and True for the rows before the
-    slice. The queries read the contributions that `register_changes` has registered.
+    A source is a table that a view reads. The key of a query is False for the rows after the slice,
+    and True for the rows before the slice. The queries read the contributions that
+    `register_changes` has registered.
     """
     birth, rows, passed = source.birth, source.new_rows, source.passed_sql()
     columns = shown_columns(birth)
@@ -311,7 +321,10 @@ def changed_rows(source: ViewSource) -> dict[bool, str]:
 
 
 def shown_columns(birth: TableBirth) -> list[tuple[str, str]]:
-    """Returns the columns that identify a row of the table, and the columns that readers see."""
+    """Returns the table's columns that identify a row, and the columns that readers see.
+
+    Each column is a pair (name, type).
+    """
     wanted = {*birth.row_keys, *(name for name, _ in birth.served)}
     return [column for column in birth.columns if column[0] in wanted]
 

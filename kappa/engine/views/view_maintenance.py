@@ -2,9 +2,9 @@
 
 If a table that a view reads has changed, DuckDB computes the view from the files of the versions
 that the frontier will name. DuckDB computes either the whole view, or only the keys that the slice
-touched (kappa/tables/views/ways.py). The differences between the result and the view's stored rows
-are committed like contributions (commit.py), with the slice's mark. So for all other code, a view's
-table is an ordinary table of the build.
+touched; kappa/tables/views/ways.py defines these ways. The differences between the result and the
+view's stored rows are committed like contributions, with the slice's mark. So for all other code, a
+view's table is an ordinary table of the build.
 
 Some rows exist before any slice: the rows of files, and the rows of maintained views over files.
 These rows are in version 0 of their table, which the build's first frontier names. So every
@@ -69,7 +69,8 @@ class MaintainedViews:
         `writers` contains the writers of all tables of the build; a view comes after the tables
         that it reads. `are_current` is False if earlier slices have postponed the views to the end
         of a leg. If a slice makes no progress for `slice_seconds`, the job ends. So the computation
-        of a view that was computed before is interrupted after half of `slice_seconds`.
+        of a view is interrupted after half of `slice_seconds`, unless the view was never computed
+        before.
         """
         self._birth = birth
         lists = FileLists()
@@ -101,12 +102,13 @@ class MaintainedViews:
     ) -> Mapping[str, str]:
         """Computes all views and commits them, after the commits of the slice's tables.
 
-        With `are_due` False, the rows of the views stay unchanged, and the views are computed at
+        If `are_due` is False, the rows of the views stay unchanged, and the views are computed at
         the end of a later slice. `failing` contains the views that failed at the slice's start.
-        Returns the views that fail at the slice's end because of the rows in their sources, with
-        the reasons. The rows of a failing view stay unchanged. A failing view is computed again
-        with every slice, or less often if the computation takes long. Raises Broken if a view
-        cannot be computed for another reason, or if a failing view was never computed before.
+        Returns the views that fail at the slice's end because of the rows in their sources, as a
+        mapping from the view's name to the reason. The rows of a failing view stay unchanged. A
+        failing view is computed again with every slice, or less often if the computation takes
+        long. Raises Broken if a view cannot be computed for another reason, or if a failing view
+        was never computed before.
         """
         self.costs = costs = dict[str, ViewCost]()
         if not self._views:
@@ -174,7 +176,7 @@ class MaintainedViews:
 
     @staticmethod
     def _ensure_sources(view: TableBirth, failing: Mapping[str, str]) -> None:
-        """Raises Unfit if a view reads another view that is failing."""
+        """Raises Unfit if `view` reads a view in `failing`, which maps failing views to reasons."""
         below = next((each for each in view.reads if each in failing), None)
         if below is not None:
             raise Unfit(f"view {view.name} reads view {below}, which fails: {failing[below]}")
@@ -182,11 +184,11 @@ class MaintainedViews:
     def _changes(
         self, writer: TableWriter, mark: Mark, spark: SparkSession, changed: set[str]
     ) -> tuple[str, ArrowRows | QueryRows, int | None]:
-        """Returns the way in which the view is computed, and the changes of its stored rows.
+        """Returns the way in which a view is computed, and the changes of its stored rows.
 
-        `changed` names the sources of the view that have changed. The third value is the number of
-        keys that the slice touched, or None if the whole view is computed. Raises Unfit if the
-        computation takes too long.
+        `writer` writes the view's table. `changed` names the tables that the view reads and that
+        have changed. The third value is the number of keys that the slice touched, or None if the
+        whole view is computed. Raises Unfit if the computation takes too long.
         """
         birth, rewriting = writer.birth, writer.rewriting
         assert rewriting is not None, "a view's table is mergeable"
@@ -222,9 +224,10 @@ class MaintainedViews:
     def _of_slice(
         self, writer: TableWriter, mark: Mark, changed: set[str], seconds: float
     ) -> SliceChanges | None:
-        """Returns the changes of the view's stored rows, for the keys that the slice touched.
+        """Returns the changes of a view's stored rows, for the keys that the slice touched.
 
-        Returns None if the whole view must be computed. Raises TookTooLong after `seconds` seconds.
+        `writer` writes the view's table. Returns None if the whole view must be computed. Raises
+        TookTooLong after `seconds` seconds.
         """
         birth = writer.birth
         sources = {name: self._sources[name] for name in (*birth.reads, birth.name)}
@@ -281,7 +284,7 @@ def open_tables(
 def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
     """Reads the rows of a seed file, with the table's columns and types.
 
-    Raises the errors of `read_seed`.
+    Raises DeclarationError, with the line of the file, if a row or a value is not valid.
     """
     schema = arrow_schema(table.columns)
     _, values = read_seed(file)
@@ -291,10 +294,10 @@ def seed_rows(file: SeedFile, table: TableBirth) -> pa.Table:
 
 
 def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWriter]) -> pa.Table:
-    """Computes the first rows of a maintained view from its sources.
+    """Computes the first rows of a maintained view, before any slice.
 
-    The sources were just created, so they contain only their first rows. Raises Broken if the view
-    cannot be computed.
+    The tables that the view reads were just created, so they contain only their own first rows.
+    Raises Broken if the view cannot be computed.
     """
     changes = changes_sql(
         view,

@@ -4,16 +4,16 @@ delta-rs commits Arrow rows from the job's process, in about ten milliseconds. d
 rows in Spark, and rows that a DuckDB query finds, with two exceptions:
 
 - Few rows, or contributions by key of few bytes, are committed by delta-rs.
-- If there are many contributions by key, and the table has at most four rows per contribution,
-  DuckDB folds the contributions and rewrites the table.
+- If there are many contributions by key, and the table has at most four rows per
+  contribution, DuckDB folds the contributions and rewrites the table.
 
 DuckDB folds the contributions in the same way as readers fold waiting contributions
-(kappa/tables/merge.py). If DuckDB's memory is not enough, DuckDB spills to the disk. The reasons
-for DuckDB: a merge by delta-rs needs ten to forty times as much memory as the contributions have
-bytes, and a merge by Spark takes ten times as long.
+(kappa/tables/merge.py defines this fold). If DuckDB's memory is not enough, DuckDB spills to the
+disk. DuckDB is used because a merge by delta-rs needs ten to forty times as much memory as the
+contributions have bytes, and a merge by Spark takes ten times as long.
 
-One process makes all commits to a table, one after the other. engine/slice.py checks law 2 before
-the commits.
+One process makes all commits to a table, one after the other. Before the commits, engine/slice.py
+checks that the slice begins where the frontier ends.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class TableWriter:
     ) -> None:
         """Opens the table, or creates the table if it does not exist.
 
-        A new table contains the rows that `first` returns, and has the mark of the build's origin.
-        Rows in Spark are committed by delta-rs if there are at most `driver_rows` rows, or if
-        `merging` allows more rows.
+        A new table contains the rows that `first` returns, and has the mark `origin`, which
+        contains the offsets at which the build begins. Rows in Spark are committed by delta-rs if
+        there are at most `driver_rows` rows, or if `merging` allows more rows.
         """
         self.birth = birth
         self.path = table_path(store, build, birth.name)
@@ -197,13 +197,14 @@ class TableWriter:
         return self.stored.version
 
     def versions(self) -> dict[str, int]:
-        """Returns the newest versions of the table and of its recent tables, by name."""
+        """Returns the newest versions of the table and of its tables of recent rows, by name."""
         return {name: stored.version for name, stored in self._all_stored()}
 
     def mark(self) -> Mark:
-        """Returns the mark of the newest commit to the table or to its recent tables.
+        """Returns the mark of the newest commit to the table or to its tables of recent rows.
 
-        This mark contains the offsets that were folded so far.
+        The mark is the metadata that the slice stores with each commit. It contains the offsets
+        that were folded so far.
         """
         return max((stored.mark() for _, stored in self._all_stored()), key=lambda mark: mark.place)
 
@@ -211,16 +212,18 @@ class TableWriter:
         """Returns a DuckDB query for `columns` of all stored rows, including the hidden rows.
 
         First drains the recent rows, so that no contribution waits next to the table. The caller
-        must not have committed its slice yet (law 1).
+        must not have committed its slice yet, because the query must return the rows before the
+        slice.
         """
         self._drain()
         wanted = tuple(column for column in self.birth.columns if column[0] in columns)
         return parquet_sql(wanted, files(self.path, self.version, None))
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the tables that no drain is reading or writing, by name.
+        """Yields pairs (name, table) for the stored tables that no running drain reads or writes.
 
-        These are the table itself and its recent tables, except the two tables of a running drain.
+        These are the table itself and its tables of recent rows, without the two tables of a
+        running drain.
         """
         return self._all_stored() if self.recent is None else self.recent.at_rest()
 
@@ -235,10 +238,10 @@ class TableWriter:
             yield from self.recent.stored()
 
     def commit(self, rows: TableRows | None, mark: Mark) -> str:
-        """Commits a slice's rows with its mark.
+        """Commits a slice's rows, together with the slice's mark.
 
-        Returns the name of the writer: `delta-rs`, `spark`, `duckdb`, or `mark` if there are no
-        rows.
+        Returns the name of the writer that made the commit: `delta-rs`, `spark` or `duckdb`, or
+        `mark` if there are no rows.
         """
         self.new_rows, self.new_count, self.versions_before = None, 0, self.versions()
         mark = mark.of_table(self.birth.name)
@@ -257,7 +260,8 @@ class TableWriter:
     def commit_table(self, rows: pa.Table | None, mark: Mark, guard: Guard) -> str:
         """Commits rows that are in this process, usually with delta-rs.
 
-        If the rows are None or empty, only the mark is committed. `commit` explains the result.
+        If `rows` is None or empty, only the mark is committed. Returns the name of the writer, as
+        `commit` does.
         """
         failpoint("table.before_commit")
         if rows is None or rows.num_rows == 0:
@@ -303,7 +307,7 @@ class TableWriter:
             self.stored.append(rows, mark, guard)
 
     def commit_frame(self, rows: DataFrame, mark: Mark, guard: Guard) -> str:
-        """Commits the rows of a Spark frame, and returns the name of the writer like `commit`.
+        """Commits the rows of a Spark frame, and returns the name of the writer as `commit` does.
 
         Raises Broken if Spark did not make the commit.
         """
@@ -343,7 +347,10 @@ class TableWriter:
         return "spark"
 
     def commit_query(self, rows: QueryRows, mark: Mark, guard: Guard) -> str:
-        """Commits the result of a DuckDB query. Returns the name of the writer like `commit`."""
+        """Commits the result of a DuckDB query, and returns the name of the writer.
+
+        The name is one of the names that `commit` returns.
+        """
         rewriting = self.rewriting
         assert rewriting is not None, "only a mergeable table is filled from files"
         try:
@@ -426,10 +433,10 @@ def spark_merge(rows: DataFrame, table: TableBirth, path: str, mark: Mark, guard
 
 @contextmanager
 def folding(table: TableBirth) -> Iterator[None]:
-    """Runs the block, and raises Broken if Spark reports a value that does not fit its column.
+    """Runs the `with` block, and raises Broken if Spark reports a value that does not fit.
 
-    Such an error is caused by the fold and not by a single record. If Broken were not raised, the
-    job would search for a record that causes the error.
+    The value does not fit its column. The fold causes such an error, not a single record. If Broken
+    were not raised, the job would search for a record that causes the error.
     """
     try:
         yield
@@ -446,7 +453,7 @@ def folding(table: TableBirth) -> Iterator[None]:
 class Rewriting:
     """The writer that rewrites a table with DuckDB.
 
-    `folder` contains a slice's contributions and spilled data.
+    `folder` contains the contributions of the current slice, and DuckDB's spilled data.
     """
 
     def __init__(
@@ -490,7 +497,7 @@ class Rewriting:
         return bounds
 
     def write_query_rows(self, rows: QueryRows) -> tuple[int, int]:
-        """Writes the rows of a query into the folder `contributed`.
+        """Runs a DuckDB query, and writes its rows into the folder of contributions.
 
         Returns the number of rows, and their uncompressed size in bytes.
         """
@@ -508,7 +515,7 @@ class Rewriting:
         return found.num_rows, sum(group.total_byte_size for group in groups)
 
     def write_rows(self, rows: pa.Table) -> None:
-        """Writes contributions that are in this process into the folder `contributed`."""
+        """Writes contributions that are in this process into the folder of contributions."""
         self.clear()
         self.contributed.mkdir(parents=True)
         pq.write_table(rows, self._found, compression="lz4")
@@ -518,7 +525,7 @@ class Rewriting:
         return pq.ParquetFile(self._found).read().cast(self._contributions)
 
     def found_at(self, spark: SparkSession) -> DataFrame:
-        """Returns the rows in the folder `contributed`, as a Spark frame."""
+        """Returns the rows in the folder of contributions, as a Spark frame."""
         ddl = spark_ddl(contribution_columns(self._birth))
         return spark.read.schema(ddl).parquet(str(self.contributed))
 
@@ -529,14 +536,14 @@ class Rewriting:
     def takes(self, contributions: int) -> bool:
         """Returns True if the table has at most four rows per contribution.
 
-        Then the table is rewritten instead of merged.
+        In that case, the caller rewrites the table instead of merging the contributions.
         """
         return self._stored.rows() <= _MOST_ROWS * contributions
 
     def fold(self, mark: Mark, guard: Guard) -> None:
-        """Folds the contributions in the folder `contributed` into the table.
+        """Folds the rows in the folder of contributions into the table, in one commit.
 
-        The folder contains one row per key. The folder is deleted afterwards. Raises Broken if a
+        There is one contribution per key. The folder is deleted afterwards. Raises Broken if a
         value overflows, and KappaError if DuckDB fails for another reason.
         """
         try:

@@ -1,4 +1,4 @@
-"""The maintenance of a build's tables between slices (laws 3, 11).
+"""The maintenance of a build's tables between slices.
 
 A table has one writer, so the job itself maintains the tables. While slices are processed, the job
 checkpoints the tables' Delta logs at the versions of published frontiers, which never change, and
@@ -12,8 +12,8 @@ explains what readers do.
 
 Readers leave out the rows that have expired by the log's clock, so no reader sees that these rows
 are deleted. Frontiers that are still needed name older versions, which still contain the deleted
-rows. No accepted contribution reaches an expired row (kappa/state/log_clock.py), so no later slice
-folds into a row that was deleted.
+rows. No accepted contribution reaches an expired row (kappa/state/log_clock.py explains why), so no
+later slice folds into a row that was deleted.
 
 In a latest table, an older record of a key could replace the key's newest row if this row were
 deleted too early. So this row is kept until no older record can follow: no contribution waits next
@@ -120,11 +120,11 @@ class Maintenance:
     def is_due(self) -> bool:
         """Returns True if a maintenance run is due.
 
-        A run is due if the interval since the last run has passed, or if full recent rows wait for
-        maintenance. But a run is due only if something may have changed since the last run: there
-        is a new frontier, a lease, a waiting contribution, or a record of a kept frontier to delete
-        or to change. A lease at the last run counts too. A prepared run is always due. No run is
-        due while a hold keeps the frontier unchanged.
+        A run is due if the interval since the last run has passed, or if the recent rows are full
+        and wait for maintenance. In addition, something must be there to maintain: a new frontier
+        since the last run, a lease now or at the last run, a waiting contribution, or a record of a
+        kept frontier to delete or to change. A prepared run is always due. No run is due while a
+        hold keeps the frontier unchanged.
         """
         if self._prepared:
             return not self._publisher.is_held()
@@ -249,9 +249,10 @@ class Maintenance:
     ) -> None:
         """Checkpoints a table's Delta log at the versions of kept frontiers.
 
-        Also checkpoints the newest version if the log is long. Each of these versions is named by a
-        published frontier, so none of them is ever reverted. So even if a stopped host writes such
-        a checkpoint later, the checkpoint is correct (law 18).
+        `in_history` maps these versions to the checksums of their file lists. If the log is long,
+        also checkpoints the version `newest`, whose checksum is `vouched`. A published frontier
+        names each of these versions, so none of them is ever reverted. Therefore a checkpoint is
+        correct even if a suspended host writes it later.
         """
         lasting = self._lasting.get(name, frozenset()) & in_history.keys()
         for version in sorted(in_history.keys() - lasting):

@@ -1,16 +1,16 @@
 """The publisher of a build's frontier, the record that decides what readers see.
 
 The first record that a process publishes repeats the frontier under the process's own epoch. So if
-a dead process puts a record late, the number of that record is already taken (law 10). A hold is
+a dead process puts a record late, the number of that record is already taken. A hold is
 acknowledged once, by a frontier that names the hold. After that, nothing is published until the
-hold ends. If a hold lasts too long, the job releases it by a journal record; the journal decides
-which record came first. Two threads use the publisher: one thread folds and publishes, and the
-other reads the journal. kappa/state/journal/projections.py defines holds.
+hold ends. If a hold lasts too long, the job releases the hold by a journal record; the journal
+decides which record came first. Two threads use the publisher: one thread folds and publishes, and
+the other reads the journal. kappa/state/journal/projections.py defines holds.
 
 If a build's frontier records are lost, a frontier is made from the tables' marks. Every commit to a
 table contains the mark of the slice that was folded last. So the newest slice that all tables have
-folded gives a frontier: its mark contains the offsets, log times and tallies. The restored frontier
-gets a number above all numbers that readers have ever seen.
+folded gives a frontier: its mark contains the offsets, the log times and the counts of records. The
+restored frontier gets a number above all numbers that readers have ever seen.
 """
 
 from __future__ import annotations
@@ -59,14 +59,12 @@ class Stopping(Exception):
 
 
 class Keeper:
-    """An object that keeps past frontiers of a build for later queries.
-
-    A frontier is kept before the next frontier is published.
+    """An object that keeps past frontiers of a build, so that later queries can read them.
 
     While the build serves, the job keeps a frontier at regular intervals and at each switch of the
-    serving build. The kept frontier is always the frontier that readers see at that moment. If no
-    job ran at a switch, the next job keeps the frontier when the job begins, since readers have
-    seen no other frontier in between.
+    serving build. The kept frontier is always the frontier that readers see at that moment; it is
+    kept before the next frontier is published. If no job runs at a switch, the next job keeps the
+    frontier when the job begins, since readers have seen no other frontier in between.
     """
 
     def __init__(
@@ -193,11 +191,12 @@ class Publisher:
         return self._newest
 
     def take_over(self) -> Frontier | None:
-        """Begins this process's epoch by repeating the newest frontier, and returns the copy.
+        """Begins this process's epoch by publishing the newest frontier again.
 
-        If the frontier records are lost, publishes a frontier that is made from the tables' marks.
-        Returns None if the build has published no frontier. After this call, no earlier process of
-        the build can publish a frontier, so the tables can be reverted to the returned frontier.
+        Returns the published frontier, or None if the build has published no frontier. If the
+        frontier records are lost, publishes a frontier that is made from the tables' marks. After
+        this call, no earlier process of the build can publish a frontier, so the tables can be
+        reverted to the returned frontier.
         """
         with self._turn:
             self._newest = self._frontiers.publish_next(
@@ -268,9 +267,10 @@ class Publisher:
         return self._when_free(lambda last: replace(last, heard_at=heard_at))
 
     def follow_journal(self) -> None:
-        """Reads new journal records, and keeps the newest frontier for later queries if it is due.
+        """Reads new journal records, and acknowledges and releases holds.
 
-        Acknowledges an open hold, and releases a hold that lasts too long.
+        An open hold is acknowledged, and a hold that lasts too long is released. Also keeps the
+        newest frontier for later queries if the interval has passed.
         """
         with self._turn:
             self._read_journal(self._newest)
@@ -378,8 +378,9 @@ _FOLLOWS = ("floor", "kept", "legs")
 
 
 def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
-    """Makes a frontier from the tables' marks, for a build whose frontier records are lost.
+    """Makes a frontier from the tables' commits, for a build whose frontier records are lost.
 
+    Each commit contains a mark: the offsets, log times and counts up to the end of the slice.
     Returns None if the build has published no frontier. The caller must hold the build's lock.
     Raises Damaged if there is no slice that all tables have folded. Also raises Damaged if
     contributions wait next to a table, since then it is unknown which contributions were drained.
@@ -422,11 +423,12 @@ def restored_frontier(store: Store, birth: Birth) -> Frontier | None:
 def common(
     marks: Mapping[str, Sequence[tuple[int, Mark]]],
 ) -> tuple[Mark, Mapping[str, int]] | None:
-    """Returns the newest mark that all tables have, and each table's version with this mark. Pure.
+    """Returns the newest mark that all tables have, and each table's version with this mark.
 
-    `marks` contains the versions of each table with their marks, the newest version first. If
-    several versions of a table have the mark, the newest of these versions is returned. Returns
-    None if the tables have no mark in common.
+    A mark is the metadata that a slice stores with each commit. `marks` contains the versions of
+    each table with their marks, the newest version first. If several versions of a table have the
+    mark, the newest of these versions is returned. Returns None if the tables have no mark in
+    common. Pure.
     """
     places = [{mark.place: version for version, mark in reversed(each)} for each in marks.values()]
     shared = set.intersection(*(set(each) for each in places)) if places else set()
@@ -438,7 +440,10 @@ def common(
 
 
 def _marks(path: str) -> Iterator[tuple[int, Mark]]:
-    """Yields a table's readable versions with their marks, the newest version first."""
+    """Yields pairs (version, mark) for a table's readable versions, the newest version first.
+
+    A mark is the metadata that a slice stores with each commit.
+    """
     for name in sorted(files_in(f"{path}/{LOG_FOLDER}"), reverse=True):
         try:
             version = int(name.removesuffix(".json"))

@@ -2,15 +2,15 @@
 
 The cost of a merge grows with the number of rows in the table: merging 2,000 random keys takes
 seconds if the table has 10 million rows, and some 50 ms if it has 100,000 rows. So next to a table
-of many rows there are two small tables of contributions (kappa/tables/merge.py), and a slice is
-merged into one of these. When this small table is full, slices are merged into the other small
-table, and a thread drains the full small table into the large table by the same merge. Readers fold
-all three tables (merge on read), at the versions that a frontier names. So the rows that readers
-see are the same before, during and after a drain.
+of many rows there are two small tables of contributions, and a slice is merged into one of the
+small tables. When this small table is full, slices are merged into the other small table, and a
+thread drains the full small table into the large table by the same merge. Readers fold all three
+tables (merge on read), at the versions that a frontier names. So the rows that readers see are the
+same before, during and after a drain.
 
-A drain makes two commits: to the large table, and to the emptied recent table. A frontier names the
-versions of both commits or of neither. After a crash between the two commits, the first commit is
-reverted. If no merge can express the folds of a table, the table has no recent rows.
+A drain makes two commits: one to the large table, and one that empties the small table. A frontier
+names the versions of both commits or of neither. After a crash between the two commits, the first
+commit is reverted. If no merge can express the folds of a table, the table has no recent rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COPIES = 4
 class RecentRows:
     """The recent rows of one table of a build, for use by the thread that folds slices.
 
-    A second thread drains recent rows into the table. The first drain starts this thread.
+    A second thread drains recent rows into the table. The first drain starts the second thread.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RecentRows:
         *,
         large_rows: int | None,
     ) -> None:
-        """Opens the recent tables that exist. `paths` maps the names of both to their paths.
+        """Opens the two tables of recent rows, if they exist. `paths` maps their names to paths.
 
         A table with at least `large_rows` rows is large. If `large_rows` is None, no table is
         large.
@@ -86,7 +86,7 @@ class RecentRows:
 
     @property
     def holds(self) -> bool:
-        """Returns True while rows wait in a recent table.
+        """Returns True while rows wait in a table of recent rows.
 
         Meanwhile only drains and maintenance commit to the large table.
         """
@@ -94,7 +94,7 @@ class RecentRows:
 
     @property
     def wants_upkeep(self) -> bool:
-        """Returns True if a full recent table is not drained until the next maintenance.
+        """Returns True if a full table of recent rows must wait for maintenance to be drained.
 
         This is the case after four drains: each drain may leave all old files of the large table on
         the disk, and only maintenance deletes these files.
@@ -102,11 +102,11 @@ class RecentRows:
         return self._draining is None and self._drains >= _COPIES and self._is_full()
 
     def stored(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the recent tables that exist, by name."""
+        """Yields pairs (name, table) for the tables of recent rows that exist."""
         yield from ((part.name, part.stored) for part in self._parts if part.stored is not None)
 
     def at_rest(self) -> Iterator[tuple[str, StoredTable]]:
-        """Yields the tables that no drain reads or writes, by name.
+        """Yields pairs (name, table) for the stored tables that no drain reads or writes.
 
         The two tables of a running drain are left out. The reported versions of these two tables do
         not change until the drain has ended.
@@ -119,9 +119,9 @@ class RecentRows:
         )
 
     def takes(self, rows: pa.Table) -> bool:
-        """Returns True if these contributions may wait next to the table.
+        """Returns True if the contributions `rows` may wait next to the table.
 
-        The table must be large, the rows must be few, and no sum may exceed its limit.
+        The table must be large, the contributions must be few, and no sum may exceed its limit.
         """
         if (
             self._large_rows is None
@@ -165,8 +165,8 @@ class RecentRows:
     def begin_upkeep(self) -> None:
         """Finishes a drain that has ended, and begins the next drain if one is due.
 
-        A drain is due if nothing was merged since the last maintenance. Maintenance then works on
-        the tables of `at_rest`.
+        Maintenance calls this method first, and then works on the tables of `at_rest`. A drain is
+        due if nothing was merged into the recent rows since the last maintenance.
         """
         self._note_drained()
         self._drain_if(due=not self._fed)
@@ -183,7 +183,7 @@ class RecentRows:
             self._thread.shutdown()
 
     def _note_drained(self) -> None:
-        """If a drain has ended, removes the drained rows from the recent table.
+        """If a drain has ended, empties the table of recent rows that was drained.
 
         Raises the drain's error if the drain has failed.
         """
@@ -198,8 +198,9 @@ class RecentRows:
     def _drain_if(self, *, due: bool) -> None:
         """Begins a drain, unless a drain is running.
 
-        If an earlier job left rows in the other recent table, that table is drained. Otherwise, the
-        active recent table is drained if `due` is True.
+        Slices are merged into one of the two tables of recent rows. If the other table still
+        contains rows of an earlier job, the other table is drained. Otherwise, the table into which
+        slices are merged is drained if `due` is True.
         """
         if self._draining is not None:
             return
@@ -234,10 +235,13 @@ class RecentRows:
 
 
 class RecentPart:
-    """A recent table of contributions, with one row per key."""
+    """One of the two small tables of contributions next to a table, with one row per key."""
 
     def __init__(self, name: str, path: str, birth: TableBirth, limited: Iterable[str]) -> None:
-        """Opens the table if it exists. `limited` names the columns that `sum_limits` limits."""
+        """Opens the table of recent rows if it exists.
+
+        `limited` names the columns that have a limit in the result of `sum_limits`.
+        """
         self.name = name
         self._path = path
         self._birth = birth
@@ -255,15 +259,15 @@ class RecentPart:
 
     @property
     def fed_at(self) -> tuple[int, int, int]:
-        """Returns the place of the last slice that was merged into this table.
+        """Returns the place of the last slice that was merged into this table, as three numbers.
 
-        If the table does not exist, the place is before all slices. Of two recent tables, the table
-        with the greater place got the later slice.
+        A later slice has a greater place. If the table does not exist, the place is less than the
+        place of any slice.
         """
         return (-1, -1, -1) if self.stored is None else self.stored.mark().place
 
     def ensure(self, mark: Mark) -> None:
-        """Creates an empty table with the given mark, if this recent table does not exist."""
+        """Creates the table without rows and with the given mark, if the table does not exist."""
         if self.stored is None:
             self.stored = ensure_table(
                 self._path, self._birth.columns, mark, keys=self._birth.row_keys
@@ -313,9 +317,9 @@ class RecentPart:
 
 
 def sum_limits(birth: TableBirth) -> dict[str, Any]:
-    """Returns the maximum absolute value for each sum that may overflow its column.
+    """Returns the maximum absolute value for each sum that may overflow its column, by name.
 
-    Only builds from before the introduction of wide totals have such sums
+    Only builds that were made before Kappa stored sums in wider types have such sums
     (kappa/declare/folds/sums.py).
     """
     kinds = dict(birth.columns)
@@ -345,7 +349,7 @@ _UNKNOWN = Number("Infinity")
 
 
 def greatest(facts: pa.Table, column: str) -> Any:
-    """Returns the greatest absolute value in a column of a table, from the statistics of its files.
+    """Returns the greatest absolute value in a column of a table, from its files' statistics.
 
     `facts` contains the statistics of the files. Returns infinity if a file has no statistics for
     the column.

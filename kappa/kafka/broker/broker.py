@@ -51,7 +51,7 @@ class Broker:
     def __init__(self, process: subprocess.Popen[bytes], port: int, log_file: Path) -> None:
         """Stores the process, the port and the log file of a broker.
 
-        Only `Broker.start` calls this.
+        Only `Broker.start` calls this method.
         """
         self._process = process
         self._port = port
@@ -70,11 +70,11 @@ class Broker:
     ) -> Self:
         """Starts the broker of a root folder, and returns when the broker answers.
 
-        Call this from the main thread (see `start_tied`). If a broker of an earlier run still uses
-        the same data, it is killed first. With `syncs`, acknowledged records survive a power loss.
-        `list_classes` is the path of a file to which the JVM writes the list of the broker's
-        classes. Raises KappaError, with the reason from the broker's log, if the broker exits
-        before it answers.
+        Call this method from the main thread (`start_tied` explains why). If a broker of an earlier
+        run still uses the same data, it is killed first. If `syncs` is True, acknowledged records
+        survive a power loss. `list_classes` is the path of a file to which the JVM writes the list
+        of the broker's classes. Raises KappaError, with the reason from the broker's log, if the
+        broker exits before it answers.
         """
         folder = root / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Returns the address that clients connect to."""
+        """Returns the address (`host:port`) to which clients connect."""
         return f"{HOST}:{self._port}"
 
     @property
@@ -169,7 +169,7 @@ class Broker:
 
 
 def broker_archive(jars: Jars, java: str) -> ClassArchive:
-    """Returns the broker's archive of loaded classes, with which its JVM starts faster."""
+    """Returns the archive of loaded classes with which the broker's JVM starts faster."""
     return ClassArchive("broker", _class_path(jars.broker), jars.broker, java)
 
 
@@ -203,10 +203,11 @@ def _accepts_connections(port: int) -> bool:
 def _ensure_formatted(
     folder: Path, jars: Jars, java: Java, settings: Callable[[Path], str]
 ) -> None:
-    """Creates the data folder with a cluster id, as `kafka-storage format` does, if it is missing.
+    """Creates the data folder with a cluster id, if the folder is missing.
 
-    Kafka does not sync the folder to the disk, and a broker does not start with an incomplete
-    folder. So the folder is created under another name, synced and renamed.
+    The program `kafka-storage format` would do the same. Kafka does not sync the folder to the
+    disk, and a broker does not start with an incomplete folder. So the folder is created under
+    another name, synced and renamed.
     """
     data, unfinished = folder / "data", folder / "data.new"
     if (data / "meta.properties").exists():
@@ -397,8 +398,8 @@ HOST = "127.0.0.1"
 def server_properties(data: Path, port: int, controller_port: int, *, syncs: bool) -> str:
     """Returns Kafka's settings for a data folder and two ports, as a properties file.
 
-    With `syncs`, the broker syncs each record to the disk before it acknowledges the record. So
-    acknowledged records survive a power loss, which matters since there is no other replica.
+    If `syncs` is True, the broker syncs each record to the disk before it acknowledges the record.
+    So acknowledged records survive a power loss, which matters since there is no other replica.
     """
     settings = {
         "process.roles": "broker,controller",
@@ -437,7 +438,7 @@ def server_properties(data: Path, port: int, controller_port: int, *, syncs: boo
 
 
 def java_text(text: str) -> bytes:
-    """Encodes the text of a properties file as java.util.Properties reads it.
+    """Encodes the text of a properties file in the form that java.util.Properties reads.
 
     Java reads the file as Latin-1. All characters beyond ASCII are written as UTF-16 escapes.
     """
@@ -467,9 +468,10 @@ rootLogger.appenderRef.file.ref = file
 
 
 def partition_bytes(root: Path, topics: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
-    """Returns the size of each partition's log segments in a root's broker, in bytes.
+    """Returns the size of the log segments of each partition in a root's broker, in bytes.
 
-    A topic is left out if the broker has no folder of any of its partitions.
+    The result maps each topic to its partitions and their sizes. A topic is left out if the broker
+    has no folder of any of its partitions.
     """
     data = root / "broker" / "data"
     found: dict[str, dict[int, int]] = {}

@@ -30,7 +30,8 @@ def keep_fitting(
 ) -> None:
     """Sets `sure` to False for records whose value is not valid for the column.
 
-    `scale` is the number of microseconds in one unit of a timestamp.
+    `values` and `lengths` contain one value per record. `scale` is the number of microseconds in
+    one unit of a timestamp.
     """
     null = lengths < 0
     if not column.nullable:
@@ -88,7 +89,8 @@ def keyed_rows(
 ) -> tuple[pa.RecordBatch, Marks]:
     """Returns the rows of a topic's records, and a mask of the rows that match their keys.
 
-    Columns that are missing in `columns` are null. `keys` contains the Kafka keys of the records.
+    A row matches if its key column equals the Kafka key of its record. `keys` contains the Kafka
+    keys of the records. Columns that are missing in `columns` are null.
     """
     arrays = [
         columns[each.name] if each.name in columns else pa.nulls(len(keys), each.type)

@@ -35,9 +35,10 @@ class ByteBudget:
 
 
 def decode_table(raw: pa.Table, topic: Topic, clock: Clock, memories: Memories) -> pa.Table:
-    """Decodes the raw records of a topic in this process, and updates the memories.
+    """Decodes the raw records of a topic in this process, and returns a row per record.
 
-    The memories contain the identities that each partition has accepted.
+    `memories` contains the identities that each partition has accepted; decoding adds the newly
+    accepted identities.
     """
     decoder = Decoder(topic, clock, memories, lambda _partition: Memory(topic.identity_horizon_ms))
     batches = [decoder.decode(batch) for batch in raw.to_batches() if batch.num_rows]
@@ -52,10 +53,11 @@ def decode_ranges(
     threads: Executor,
     budget: ByteBudget,
 ) -> pa.Table:
-    """Reads and decodes ranges of a topic in threads of this process, and updates the memories.
+    """Reads and decodes ranges of a topic in threads of this process.
 
-    Each range must belong to a different partition. Raises TooManyBytesError if the raw records
-    exceed the `budget`.
+    Returns a row per record. Each range must belong to a different partition. `memories` contains
+    the identities that each partition has accepted; decoding adds the newly accepted identities.
+    Raises TooManyBytesError if the raw records exceed the `budget`.
     """
 
     def decode(one: RawRange) -> tuple[list[pa.RecordBatch], Memories]:
@@ -89,7 +91,7 @@ def decoded_batches(
     *,
     raw: Iterable[tuple[int, int]] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Decodes the batches of a topic without an identity, in this process.
+    """Decodes the batches of a topic without an identity, and yields the decoded batches.
 
     For rejects, and for all records in the ranges of offsets in `raw`, the result includes the raw
     key, value and headers.
@@ -118,5 +120,5 @@ def _with_raw(
 
 
 def of_topic(raw: pa.Table, name: str) -> pa.Table:
-    """Returns those raw records that belong to the topic `name`."""
+    """Returns the rows of `raw` that belong to the topic `name`."""
     return raw.filter(pc.equal(raw.column("topic"), name))

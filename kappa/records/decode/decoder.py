@@ -2,10 +2,10 @@
 
 kappa/records/record.py defines which records are valid. The same decoder decodes large slices on
 Spark workers, and small slices in the job itself. The decoder computes the log time, which is the
-running maximum of the broker's timestamps within a partition (law 4). It also finds late records
-and duplicates (law 6). For a correct result, a batch must contain the records of a partition's
-range in the order of offsets. If a range is divided among tasks, parquet_decoder.py adds the log
-times that the later tasks cannot know.
+running maximum of the broker's timestamps within a partition. It also finds late records and
+duplicates. For a correct result, a batch must contain the records of a partition's range in the
+order of offsets. If a range is divided among tasks, parquet_decoder.py adds the log times that the
+later tasks cannot know.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Memories = dict[int, Memory]
 
 
 class Decoder:
-    """A decoder of one topic. It stores the log times and identities between batches."""
+    """A decoder of one topic, which stores the log times and identities between batches."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Decoder:
         """Creates the decoder with the state before the first record.
 
         `clock` contains the log times and `memories` the accepted identities, per partition.
-        `memory_of` returns the memory of a partition that is not in `memories`. The decoder may
-        return null for the columns in `left_out`.
+        `memory_of` returns the accepted identities of a partition that is not in `memories`. The
+        decoder may return null for the columns in `left_out`.
         """
         self._topic = topic
         self._read = RecordReader(topic).read
@@ -153,10 +153,11 @@ class Decoder:
         times: npt.NDArray[np.int64],
         log_times: npt.NDArray[np.int64],
     ) -> tuple[list[tuple[Any, ...]], npt.NDArray[np.int8], dict[int, Rejected]]:
-        """Decodes the records at some places of a batch one by one.
+        """Decodes the records at the indexes `places` of a batch one by one.
 
-        Returns the rows of these records, an array of fates for the whole batch, and the rejects by
-        their place. The array contains the fates of these records; all other fates are DECODED.
+        Returns three values: the rows of these records, an array with the fate of each record of
+        the batch, and the rejects by their index in the batch. The array has the fate DECODED for
+        all records that are not at `places`.
         """
         rows: list[tuple[Any, ...]] = []
         fates = np.full(len(times), int(Fate.DECODED), np.int8)
@@ -201,7 +202,8 @@ class Decoder:
     def _readin_order(self, batch: pa.RecordBatch) -> list[tuple[Places, pa.RecordBatch]]:
         """Decodes those records of a batch that compiled code can decode together.
 
-        Returns the rows in parts, each with the places of its records in the batch.
+        Returns parts. A part is a pair: the indexes of the part's records in the batch, and the
+        rows. Returns an empty list if no record is decoded.
         """
         if len(batch) < _MANY or not self._may_read_together:
             return []
@@ -218,7 +220,11 @@ class Decoder:
         )
 
     def _key_texts(self, keys: pa.Array, columns: list[Any]) -> pa.Array:
-        """Returns the Kafka keys as texts. If keys have a format, the text is the decoded key."""
+        """Returns the Kafka keys of records as texts.
+
+        If the topic's keys have a format of their own, a text is the decoded key, taken from the
+        event's `columns`.
+        """
         if self._topic.key_format is None or self._key_place is None:
             return key_texts(keys)
         return columns[self._key_place].cast(pa.string())
@@ -253,8 +259,9 @@ class Decoder:
 def loading_plain_readers() -> Future[Any]:
     """Loads the module that decodes many records together, in a thread.
 
-    The module imports a compiler, which takes a second. A job with small slices does not need the
-    module; a large slice waits until it is loaded.
+    Returns a future, whose result is the module. The module imports a compiler, which takes a
+    second. A job with small slices does not need the module; a large slice waits until the module
+    is loaded.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="plain-readers").submit(
         import_module, "kappa.records.decode.readers"
@@ -262,7 +269,11 @@ def loading_plain_readers() -> Future[Any]:
 
 
 def in_order(parts: Sequence[tuple[Places, pa.RecordBatch]], schema: pa.Schema) -> list[pa.Array]:
-    """Combines parts of a batch. Returns the columns of all rows, in the order of the places."""
+    """Combines parts of a batch, and returns the columns of all rows.
+
+    A part is a pair: the indexes of its rows in the batch, and the rows. The result has the order
+    of the indexes.
+    """
     if not parts:
         return [pa.array([], field.type) for field in schema]
     if len(parts) == 1:
@@ -289,7 +300,7 @@ def key_texts(keys: pa.Array) -> pa.Array:
 def rejected_columns(batch: pa.RecordBatch, rejected: Mapping[int, Rejected]) -> list[pa.Array]:
     """Returns columns with the reason, detail, key, value and headers of each reject.
 
-    `rejected` contains the rejects by their place in the batch. The columns are null for all other
+    `rejected` contains the rejects by their index in the batch. The columns are null for all other
     records.
     """
     count = len(batch)
@@ -328,10 +339,11 @@ Originals = Mapping[int, Original | Rejected]
 
 
 def originals_in(batch: pa.RecordBatch, topic: Topic) -> dict[int, Original | Rejected]:
-    """Returns the originals that the redriven records of a batch name, by place in the batch.
+    """Returns the records that the redriven records of a batch replace (the originals).
 
-    If a record names an original that it cannot replace, the result contains the Rejected exception
-    instead of the original.
+    The key of an original is the index of the redriven record in the batch. If a redriven record
+    names a record that it cannot replace, the result contains the Rejected exception instead of the
+    original.
     """
     headers = batch.column("headers")
     # Nearly always no record has headers, or none of ours.

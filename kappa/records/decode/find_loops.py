@@ -1,7 +1,7 @@
 """Compiled loops (Numba) that search the bytes of JSON objects for values.
 
-This file contains the compiled loops and all constants that they use, because the cache of compiled
-code is identified only by the digest of this file (kappa/base/loops.py).
+This file contains the compiled loops and all constants that they use, because kappa/base/loops.py
+identifies the cached machine code only by the digest of this file.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ _TENTH = -((1 << 63) // 10)
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int32[::1], types.uint8[::1]))
 def gather(data: Bytes, starts: Numbers, ends: Ends, into: Bytes) -> None:
-    """Copies the piece of `data` that begins at each of `starts` into `into`, without gaps.
+    """Copies pieces of `data` into `into`, one after the other without gaps.
 
-    `ends` contains the end of each piece in `into`, after a leading 0.
+    Each piece begins at one of `starts`. `ends` contains the end of each piece in `into`, after a
+    leading 0.
     """
     for place in range(len(starts)):
         into[ends[place] : ends[place + 1]] = data[
@@ -82,9 +83,10 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @compiled(types.void(_TEXTS[1], types.int64[::1], types.int64[::1], types.boolean[::1]))
 def mark_texts(data: Bytes, starts: Numbers, lengths: Numbers, sure: npt.NDArray[np.bool_]) -> None:
-    """Sets `sure` to False for each record whose piece of the data is not valid UTF-8.
+    """Sets `sure` to False for each record whose piece of `data` is not valid UTF-8.
 
-    A piece is given by its start and length. A length of -1 means null, which is valid.
+    `starts` and `lengths` contain the start and the length of each record's piece. A length of -1
+    means null, which is valid.
     """
     for place in range(len(starts)):
         if sure[place] and lengths[place] > 0:
@@ -227,11 +229,12 @@ def find_all(
     values: Numbers,
     lengths: Numbers,
 ) -> None:
-    """Finds the values of a layout in the records at the given places of a batch.
+    """Finds the values of a layout in the records at the indexes `places` of a batch.
 
     `literals` contains the texts around the values, and `spec` the expected form of each value. The
-    function fills `values` and `lengths`. It sets `sure` to True for each record that has the
-    layout. If `key` is not -1, the value with this number must also equal the record's Kafka key.
+    function fills `values` and `lengths`, and sets `sure` to True for each record that has the
+    layout. If `key` is not -1, the value with the number `key` must also equal the record's Kafka
+    key.
     """
     for number in range(len(places)):
         record = places[number]

@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
     `values` contains an integer or a boolean, or the position in the data where a text or number
     begins. `lengths` contains the number of bytes, or -1 for null. `sure` contains one element per
-    record: True if the record has the layout.
+    record, which is True if the record has the layout.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -77,10 +77,11 @@ def find(
     keys: Texts,
     key: int,
 ) -> Found:
-    """Finds the values of a layout in the records at the given places of a batch.
+    """Finds the values of a layout in the records at the indexes `places` of a batch.
 
-    `between` contains the texts before, between and after the values. The value with the number
-    `key` must equal the record's Kafka key; if `key` is -1, no value is compared with it.
+    `between` contains the texts before, between and after the values. `values` contains the
+    expected form of each value. The value with the number `key` must equal the record's Kafka key;
+    if `key` is -1, no value is compared with the Kafka key.
     """
     literals = np.frombuffer(b"".join(between), np.uint8)
     ends = np.cumsum([len(text) for text in between], dtype=np.int64)
@@ -97,7 +98,8 @@ def find(
 def strings(records: Texts, starts: Numbers, lengths: Numbers) -> pa.StringArray:
     """Copies pieces of the records into a string array. The pieces must be valid UTF-8.
 
-    A piece is given by its start and length. A length of -1 becomes null.
+    `starts` and `lengths` contain the start and the length of each piece. A piece with the length
+    -1 becomes null.
     """
     ends = ends_of(lengths)
     data = np.empty(ends[-1], np.uint8)

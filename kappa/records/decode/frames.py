@@ -1,4 +1,8 @@
-"""Reads the frames that a schema registry's serializers put before messages, in whole batches."""
+"""Reads the frames of whole batches of records.
+
+A frame is the bytes that a schema registry's serializer puts before a message, with the id of the
+message's schema.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from kappa.records.decode.find_values import Texts, texts_of
 
 
 def by_schema(records: Texts) -> Mapping[int, Places]:
-    """Returns the places of the framed records in a batch, by the schema id in the frame."""
+    """Returns the indexes of the framed records in a batch, by the schema id in the frame."""
     framed = np.flatnonzero(_framed_records(records))
     starts = records.ends[framed].astype(np.int64)
     heads = records.data[starts[:, None] + np.arange(FRAME_BYTES)].astype(np.int64)
@@ -36,7 +40,7 @@ def messages_of(values: pa.Array) -> pa.Array:
 
 
 def begin_with(records: Texts, places: Places, frame: bytes) -> npt.NDArray[np.bool_]:
-    """Returns a mask of the records at these places that begin with the given frame."""
+    """Returns a mask of the records at the indexes `places` that begin with `frame`."""
     starts = records.ends[places].astype(np.int64)
     marks = records.ends[places + 1] - starts >= len(frame)
     heads = records.data[starts[marks][:, None] + np.arange(len(frame))]

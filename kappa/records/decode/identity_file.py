@@ -1,10 +1,10 @@
-"""Files with the memory of the identities that a partition has accepted up to an offset.
+"""Files with the identities that a partition has accepted up to an offset.
 
-`FOLDER/<partition>/<offset>.parquet` contains the memory after all records before the offset, and
-the log time at the offset. A SHA-256 digest follows the Parquet bytes, except in a file of an
-earlier Kappa. The memory can be computed again from the topic's log, so the file may be overwritten
-or lost. Spark's tasks read and write the file for large slices, and a job for small slices;
-engine/read/identities.py decides when. FOLDER is a path or URL.
+`FOLDER/<partition>/<offset>.parquet` contains the identities that a build remembers after all
+records before the offset, and the log time at the offset. A SHA-256 digest follows the Parquet
+bytes, except in a file of an earlier Kappa. The identities can be found again in the topic's log,
+so the file may be overwritten or lost. Spark's tasks read and write the file for large slices, and
+a job for small slices; engine/read/identities.py decides when. FOLDER is a path or URL.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SCHEMA = pa.schema([("identity", pa.binary(DIGEST_BYTES)), ("accepted", pa.int6
 def put_memory(
     folder: str, partition: int, offset: int, memory: Memory, log_time: int | None
 ) -> None:
-    """Stores the memory of a partition for `offset`, and overwrites an existing file.
+    """Stores the identities that a partition has accepted before `offset`, in a file.
 
-    `log_time` is the log time of the last record before the offset, or None if there is no such
-    record.
+    An existing file for this offset is overwritten. `log_time` is the log time of the last record
+    before the offset, or None if there is no such record.
     """
     accepted = {} if log_time is None else memory.within(log_time)
     schema = _SCHEMA.with_metadata({_LOG_TIME: b"" if log_time is None else str(log_time).encode()})
@@ -50,7 +50,7 @@ def put_memory(
 def get_memory(
     folder: str, partition: int, offset: int, horizon_ms: int
 ) -> tuple[Memory, int | None]:
-    """Returns the memory that was stored for this offset, and the log time before the offset.
+    """Returns the stored identities for this offset, and the log time before the offset.
 
     The log time is None if there was no record before the offset. Raises Damaged if the file cannot
     be read. Raises KappaError if the file is missing, or is not visible on this machine yet.
@@ -84,7 +84,7 @@ def get_memory(
 
 
 def _unsealed_memory(content: bytes) -> bytes:
-    """Returns the Parquet bytes of a file, without the digest after them.
+    """Returns the Parquet bytes of a file's `content`, without the digest after them.
 
     Raises ValueError if the digest does not match the bytes.
     """
@@ -99,10 +99,10 @@ def _unsealed_memory(content: bytes) -> bytes:
 def newest_memory(
     folder: str, partition: int, at_most: int, horizon_ms: int
 ) -> tuple[int, Memory, int | None] | None:
-    """Returns the newest memory that is stored for an offset of at most `at_most`.
+    """Returns the newest stored identities for an offset of at most `at_most`.
 
-    The result is the offset, the memory and the log time, or None if there is no such memory. A
-    file that cannot be read is deleted, and a warning is logged.
+    The result is (offset, identities, log time), or None if no such file is stored. A file that
+    cannot be read is deleted, and a warning is logged.
     """
     for offset in reversed(memory_offsets(folder, partition)):
         if offset <= at_most:
@@ -115,13 +115,13 @@ def newest_memory(
 
 
 def memory_offsets(folder: str, partition: int) -> list[int]:
-    """Returns the offsets for which a memory is stored, in ascending order."""
+    """Returns the offsets for which a partition's identities are stored, in ascending order."""
     stems = (name.removesuffix(".parquet") for name in files_in(f"{folder}/{partition}"))
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
 def drop_memories(folder: str, partition: int, *, below: int) -> None:
-    """Deletes the memories that are stored for offsets below `below`."""
+    """Deletes the files with a partition's identities for offsets less than `below`."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             delete_file(_memory_path(folder, partition, offset))

@@ -1,4 +1,7 @@
-"""The fates of records, the columns of decoded records, and the counts per partition."""
+"""The fates of records, the columns of decoded records, and the counts per partition.
+
+A fate is the result of decoding a record, for example decoded, rejected or duplicate.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,10 @@ HIDDEN_COLUMNS = (
 class Counts:
     """The counts of a partition's records in a slice, by fate, and the partition's last log time.
 
-    `late` is the number of rejects that are too late. `redriven` is the number of records that name
-    an original, whatever their fate; kappa/engine/function/redriven_records.py decides later which
-    of these records are duplicates. `truncations` is the number of decoded records that truncate a
-    table.
+    `late` is the number of rejects that are too late. `redriven` is the number of records with a
+    header that names a record to replace, whatever their fate;
+    kappa/engine/function/redriven_records.py decides later which of these records are duplicates.
+    `truncations` is the number of decoded records that truncate a table.
     """
 
     decoded: int
@@ -67,7 +70,7 @@ class Counts:
     truncations: int = 0
 
     def then(self, more: Counts) -> Counts:
-        """Returns the combined counts of these records and of the later records `more`."""
+        """Returns the sum of these counts and of the counts `more` of later records."""
         return Counts(
             self.decoded + more.decoded,
             self.tombstone + more.tombstone,
@@ -82,7 +85,10 @@ class Counts:
 
 
 def decoded_columns(topic: Topic) -> tuple[tuple[str, str], ...]:
-    """Returns the columns of decoded records: the event, the place in the log, and the fate."""
+    """Returns the columns of decoded records, as pairs (name, type).
+
+    These are the columns of the event, of the place in the log, and of the fate.
+    """
     return (
         *((column.name, str(column.type)) for column in topic.columns),
         *ORIGIN_COLUMNS,

@@ -64,11 +64,11 @@ _SEEN_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _SEEN_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """The folder of a topic's memories of identities, and the bounds of a large slice.
+    """The folder with a topic's remembered identities, and the bounds of a large slice.
 
-    Tasks read the memories at the slice's start, and store the memories at its end. Offsets are per
-    partition; `origin` contains the build's first offsets. `folder` is None if the topic declares
-    no identity.
+    Tasks read the identities that were stored for the slice's start, and store the identities for
+    its end. `start`, `end` and `origin` contain offsets per partition; `origin` contains the
+    build's first offsets. `folder` is None if the topic declares no identity.
     """
 
     folder: str | None = None
@@ -191,9 +191,10 @@ def decode_to_file(
     *,
     left_out: frozenset[str] = frozenset(),
 ) -> dict[int, Counts]:
-    """Decodes raw records into a Parquet file, as a Spark task does. Returns the counts.
+    """Decodes raw records into a Parquet file, as a Spark task does.
 
-    The counts are per partition. If the topic has an identity, the memories are stored too.
+    Returns the counts per partition. If the topic has an identity, the identities at the end of the
+    slice are stored too.
     """
     seen: dict[int, Counts] = {}
     schema = arrow_schema(
@@ -236,8 +237,8 @@ def decode_to_file(
 def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Opens a Parquet file for writing decoded records.
 
-    The file is read only once or twice. So compressing it more, or writing statistics, would cost
-    more than it saves.
+    The file is read only once or twice. So stronger compression or statistics would cost more time
+    than they save.
     """
     return pq.ParquetWriter(
         path, schema, compression="lz4", use_dictionary=_REPEATED, write_statistics=False
@@ -245,11 +246,11 @@ def decoded_file(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _remembered_memory(remembering: Remembering, horizon_ms: int, partition: int) -> Memory:
-    """Returns a partition's memory of identities at the slice's start.
+    """Returns the identities that a partition has accepted before the slice's start.
 
-    At the build's origin the memory is empty. For any other start, the job has stored a memory. The
-    file is opened by its name, since the newest files may be missing when a machine lists the
-    folder.
+    At the build's first offset there are no identities. For any other start, the job has stored a
+    file. The file is opened by its name, since the newest files may be missing when a machine lists
+    the folder.
     """
     folder, start = remembering.folder, remembering.start.get(partition, 0)
     if folder is None or start <= remembering.origin.get(partition, 0):
@@ -265,7 +266,7 @@ _LOG_TIME = "_log_time"
 
 
 class Undivided(StrEnum):
-    """The reason why no range is divided although some cores are idle."""
+    """The reason why no range is divided into shares although some cores are idle."""
 
     FEW_OFFSETS = "a task of its own costs more than so few records"
     IDENTITY = "whether a record is a duplicate depends on those before it in its partition"
@@ -273,7 +274,7 @@ class Undivided(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The shares of a slice, in the order of the partitions and of the log.
+    """The ranges that tasks decode, in the order of the partitions and of the log.
 
     If no range is divided although some cores are idle, `undivided` is the reason.
     """
@@ -283,7 +284,11 @@ class Shares:
 
 
 def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
-    """Divides a topic's ranges into shares, if this uses more cores without changing rows."""
+    """Divides a topic's ranges into shares, so that more cores can decode the topic.
+
+    The ranges stay whole if there are as many ranges as cores, if a share would have too few
+    offsets, or if the topic declares an identity.
+    """
     whole = tuple(ranges)
     if not 0 < len(whole) < cores:
         return Shares(whole)
@@ -302,9 +307,10 @@ def shares_of(topic: Topic, ranges: Sequence[RawRange], cores: int) -> Shares:
 
 
 def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
-    """Returns the number of shares for each range.
+    """Returns the number of shares into which each range is divided.
 
-    Shares are added one by one, each to the range whose shares are the largest.
+    `offsets` contains the number of offsets of each range. Shares are added one by one, each to the
+    range whose shares are the largest.
     """
     counts = [1] * len(offsets)
     while sum(counts) < cores:
@@ -319,8 +325,8 @@ def _share_counts(offsets: Sequence[int], cores: int) -> list[int]:
 class CarriedTimes:
     """The log time before each share, except before the first share of a partition.
 
-    Each item contains a partition, an offset and a log time: from that offset on, no record of the
-    partition has a lower log time. Within a partition, the items are in ascending order.
+    Each item contains a partition, an offset and a log time. No record of the partition from that
+    offset on has a lower log time. Within a partition, the items are in ascending order.
     """
 
     times: tuple[tuple[int, int, int], ...] = ()
@@ -373,7 +379,10 @@ class CarriedTimes:
 
 
 def carried_times(ranges: Iterable[RawRange], seen: Iterable[Mapping[int, Counts]]) -> CarriedTimes:
-    """Returns the log time before each share, computed from the counts of the earlier shares."""
+    """Returns the log time before each share, computed from the counts of the earlier shares.
+
+    `ranges` are the shares in the order of the log, and `seen` contains the counts of each share.
+    """
     times: list[tuple[int, int, int]] = []
     reached: dict[int, int] = {}
     for share, counts in zip(ranges, seen, strict=True):

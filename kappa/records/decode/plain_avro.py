@@ -3,8 +3,8 @@
 A plain record is written with a flat schema that contains exactly the fields of the declared
 schema, with the same types. The reader of single records decodes every other record, valid or not.
 
-This file contains all compiled code for Avro and all constants in that code, because the cached
-machine code is identified only by the digest of this file (kappa/base/loops.py).
+This file contains all compiled code for Avro and all constants in that code, because
+kappa/base/loops.py identifies the cached machine code only by the digest of this file.
 """
 
 from __future__ import annotations
@@ -90,12 +90,13 @@ def read_all(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Decodes the records at the given places of a batch, without their first `skipped` bytes.
+    """Decodes the records at the indexes `places` of a batch, without their first `skipped` bytes.
 
-    `spec` contains, for each field, its coding and the union branch for null, or -1 if the field
-    cannot be null. The function fills `values` and `lengths`. A value is a number, a boolean, the
-    bits of a double or float, or the position where a text begins. The length -1 means null. `sure`
-    is set to True for each record that was decoded exactly to its end.
+    `spec` contains, for each field, its coding and the union branch for null, or -1 if the
+    field cannot be null. The function fills `values` and `lengths`. A value is a number, a
+    boolean, the bits of a double or float, or the position where a text begins. The length
+    -1 means null. `sure` is set to True for each record that was decoded exactly to its
+    end.
     """
     for number in range(len(places)):
         at = int(ends[places[number]]) + skipped
@@ -163,7 +164,7 @@ class PlainAvro(PlainReader):
     """A reader of a topic's plain Avro records. Only one thread may use it."""
 
     def __init__(self, topic: Topic, form: Avro, left_out: frozenset[str]) -> None:
-        """Prepares the reader. The topic must meet the conditions that `of` checks."""
+        """Prepares the reader. The topic must meet the conditions that the method `of` checks."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._framed = form.framed
@@ -198,7 +199,10 @@ class PlainAvro(PlainReader):
         return made if plain and names == made._declared.keys() else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Decodes the plain records of a batch. See `PlainReader.read`."""
+        """Decodes the plain records of a batch, from their keys and values.
+
+        Returns the same parts as `PlainReader.read`.
+        """
         records = texts_of(values)
         parts = []
         # Records that are not framed are of the declared schema: -1.
@@ -215,7 +219,7 @@ class PlainAvro(PlainReader):
     def _program(self, schema_id: int) -> list[_Field] | None:
         """Returns the fields of a writer's schema, in the order in which they are written.
 
-        Returns None if the fields differ from the declared fields. -1 is the id of the declared
+        Returns None if the fields differ from the declared fields. The id -1 means the declared
         schema.
         """
         writer = self._reader.declared_schema

@@ -48,7 +48,7 @@ class PlainEvents(PlainReader):
     """A reader of a topic's plain JSON events. Only one thread may use it."""
 
     def __init__(self, topic: Topic, left_out: frozenset[str]) -> None:
-        """Prepares the reader. The topic must meet the conditions that `of` checks."""
+        """Prepares the reader. The topic must meet the conditions that the method `of` checks."""
         self._topic = topic
         self._framed = is_framed(topic.format)
         self._left_out = left_out
@@ -80,8 +80,8 @@ class PlainEvents(PlainReader):
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Decodes the plain records of a batch, from their keys and values (bytes or null).
 
-        Returns parts. A part consists of the places of its records in ascending order, and their
-        rows. Records that are not plain are in no part.
+        Returns parts. A part is a pair: the indexes of its records in the batch, in ascending
+        order, and their rows. Records that are not plain are in no part.
         """
         texts = _cast_texts(messages_of(values) if self._framed else values)
         records, by_key = texts_of(texts), texts_of(keys)
@@ -103,9 +103,10 @@ class PlainEvents(PlainReader):
         left: Places,
         parts: list[tuple[Places, pa.RecordBatch]],
     ) -> Places:
-        """Decodes the records in `left` that have the given layout, and adds them to `parts`.
+        """Decodes those records that have the given layout, and adds their rows to `parts`.
 
-        Returns the places of the other records.
+        `left` contains the indexes of the records to try. Returns the indexes of the records that
+        do not have the layout.
         """
         key = next(
             (number for number, field in enumerate(layout.fields) if field.name == self._topic.key),
@@ -133,8 +134,8 @@ class PlainEvents(PlainReader):
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
         """Returns the rows of the records that have a layout, and a mask of the valid rows.
 
-        A row is valid if all of its values are valid for their columns; the layout does not prove
-        this.
+        `sure` contains the indexes of these records. A row is valid if all of its values are valid
+        for their columns; the layout does not prove this.
         """
         place_of = {field.name: number for number, field in enumerate(layout.fields)}
         columns: dict[str, pa.Array] = {}
@@ -166,7 +167,10 @@ class PlainEvents(PlainReader):
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), fit
 
     def _unknown(self, texts: pa.Array, left: Places) -> Layout | None:
-        """Learns a new layout from the records at the places in `left`, or returns None."""
+        """Learns a new layout from some of the records at the indexes `left`.
+
+        Returns None if these records have no new layout, or if no further layout may be learned.
+        """
         if len(left) < _STRANGE or len(self._layouts) == _LAYOUTS or self._looks == _LOOKS:
             return None
         samples = [texts[int(place)].as_py() for place in (left[0], left[len(left) // 2], left[-1])]
@@ -297,7 +301,7 @@ _OPENING = re.compile(rf"{_SPACE}\{{")
 class LayoutField:
     """A field of a layout: the text before its value, its name, and the form of its value.
 
-    `column` is the column of that name, or None if the event does not declare one.
+    `column` is the column with the field's name, or None if the event declares no such column.
     """
 
     before: str
@@ -355,7 +359,7 @@ def layout_of(text: str, topic: Topic) -> Layout | None:
 
 
 def is_plain_schema(place: SchemaPlace) -> bool:
-    """Returns True if a schema has no conditions beyond those that layouts and columns check."""
+    """Returns True if layouts and columns check all conditions of a JSON Schema."""
     return not place.limits and all(
         not (each.place.limits or each.place.fields or each.place.element or each.place.closed)
         and (each.place.json_type != "integer" or str(each.place.column) in INTEGERS)
@@ -366,8 +370,8 @@ def is_plain_schema(place: SchemaPlace) -> bool:
 def _demanded_columns(topic: Topic) -> tuple[dict[str, Column], set[str]]:
     """Returns the columns by name, and the names of the fields that each event must contain.
 
-    A column is nullable in the result if the event's field may be null. The key field is always
-    required.
+    A column is nullable in the result if the event's field may be null. The topic's key field is
+    always required.
     """
     columns = {column.name: column for column in topic.columns}
     needed = {name for name, column in columns.items() if not column.nullable or name == topic.key}

@@ -4,8 +4,8 @@ A plain message contains each field at most once, in the field's own wire type. 
 repeated field and no field whose type is a message that the user defines. The reader of single
 records decodes every other record, valid or not.
 
-This file contains all compiled code for Protobuf and all constants in that code, because the cached
-machine code is identified only by the digest of this file (kappa/base/loops.py).
+This file contains all compiled code for Protobuf and all constants in that code, because
+kappa/base/loops.py identifies the cached machine code only by the digest of this file.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _read_varint(data: Bytes, at: int, end: int, most: int) -> tuple[int, int]:
 def _read_value(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
     """Returns the value that begins at `at`, its length in bytes, and the position after it.
 
-    For bytes, the value is the position where they begin; for other shapes, the length is 0. The
-    position after the value is -1 if there is no such value.
+    For a field of bytes or text, the value is the position where the bytes begin; for other shapes,
+    the length is 0. The position after the value is -1 if there is no such value.
     """
     if shape == Shape.VARINT:
         found, at = _read_varint(data, at, end, _NUMBER_BYTES)
@@ -135,7 +135,7 @@ def _read_timestamp(data: Bytes, at: int, end: int) -> tuple[int, int]:
     types.UniTuple(types.int64, 3)(_READ_ONLY[1], types.int64, types.int64, types.int64),
 )
 def _read_wrapped(data: Bytes, at: int, end: int, shape: int) -> tuple[int, int, int]:
-    """Returns the value in a wrapper message, in the form of `_read_value`.
+    """Returns the value in a wrapper message, in the same form as `_read_value`.
 
     If the wrapper is empty, the value is zero or the empty text.
     """
@@ -169,7 +169,7 @@ def read_messages(
     lengths: Numbers,
     sure: npt.NDArray[np.bool_],
 ) -> None:
-    """Decodes the messages at the given places of a batch, without their first `skipped` bytes.
+    """Decodes the messages at the indexes `places` of a batch, without the first `skipped` bytes.
 
     `spec` contains, for each field, its number, its shape, and whether its value is in a wrapper.
     The function fills `values` and `lengths`. A value is a number, bits, or the position where
@@ -232,7 +232,7 @@ _SIGNED_32, _UNSIGNED_32, _ZIGZAG_32, _ZIGZAG_64, _BOOLEAN = {5, 15, _ENUM}, 13,
 
 
 class _Part(NamedTuple):
-    """The description of a message's field for the compiled loop and the checks after it."""
+    """The description of a message's field: what the compiled loop and the later checks need."""
 
     name: str
     number: int
@@ -253,7 +253,7 @@ class PlainProtobuf(PlainReader):
     """A reader of a topic's plain Protobuf messages. Only one thread may use it."""
 
     def __init__(self, topic: Topic, form: Protobuf, left_out: frozenset[str]) -> None:
-        """Prepares the reader. The topic must meet the conditions that `of` checks."""
+        """Prepares the reader. The topic must meet the conditions that the method `of` checks."""
         self._topic = topic
         self._left_out = left_out - {topic.key}
         self._reader = ProtobufReader(form, topic.columns)
@@ -280,7 +280,10 @@ class PlainProtobuf(PlainReader):
         return cls(topic, form, left_out) if plain else None
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Decodes the plain records of a batch. See `PlainReader.read`."""
+        """Decodes the plain records of a batch, from their keys and values.
+
+        Returns the same parts as `PlainReader.read`.
+        """
         records = texts_of(values)
         parts = [
             part
@@ -291,10 +294,11 @@ class PlainProtobuf(PlainReader):
         return parts
 
     def _by_frame(self, records: Texts) -> list[tuple[int, Places]]:
-        """Returns each frame's length, and the places of the records that begin with the frame.
+        """Returns pairs (length of a frame, indexes of the records that begin with this frame).
 
-        If a record begins with an unknown frame of the declared message, that frame is added to the
-        known frames.
+        A frame is the bytes that a schema registry's serializer puts before a message. If a record
+        begins with an unknown frame of the declared message, that frame is added to the known
+        frames.
         """
         found = []
         left = np.flatnonzero(records.valid)
@@ -350,7 +354,8 @@ class PlainProtobuf(PlainReader):
     def _keep_sure(self, data: Bytes, values: Numbers, lengths: Numbers, sure: Marks) -> None:
         """Converts the values to their fields' types.
 
-        Sets `sure` to False for messages that are not valid, or that the other reader must decode.
+        Sets `sure` to False for messages that are not valid, or that the reader of single records
+        must decode.
         """
         known: dict[str, npt.NDArray[np.int64]] = {}
         for part, numbers, sizes in zip(self._parts, values, lengths, strict=True):
@@ -372,7 +377,7 @@ class PlainProtobuf(PlainReader):
 
 
 def _field_part(field: Any) -> _Part:
-    """Returns a message field's description for the compiled loop and the checks after it."""
+    """Returns what the compiled loop and the later checks need to know about a field."""
     kind, message = field.type, field.message_type
     wrapped = kind == _MESSAGE and message.full_name in WRAPPERS
     if wrapped:

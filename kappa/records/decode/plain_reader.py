@@ -22,7 +22,8 @@ class PlainReader(ABC):
     def pays(self) -> bool:
         """Returns False if so few records are plain that the reader is not worth its cost.
 
-        This is the case if, after 2,000 records, at most half of them were plain.
+        This is the case if the reader has tried at least 2,000 records and at most half of them
+        were plain.
         """
         return self._tried < _TRIES or 2 * self._read > self._tried
 
@@ -30,8 +31,8 @@ class PlainReader(ABC):
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
         """Decodes the plain records of a batch, from their keys and values (bytes or null).
 
-        Returns parts. A part consists of the places of its records in ascending order, and their
-        rows. Records that are not plain are in no part.
+        Returns parts. A part is a pair: the indexes of its records in the batch, in ascending
+        order, and their rows. Records that are not plain are in no part.
         """
 
     def _count_records(self, tried: int, read: int) -> None:

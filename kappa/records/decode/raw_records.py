@@ -33,8 +33,8 @@ RawRecord = tuple[
 class RawRange:
     """The raw records `[start, end)` of one partition, in the order of offsets.
 
-    `read` reads them; its arguments are the partition, the start and the end. A Spark worker
-    receives a pickled copy of `read`.
+    The function `read` reads the records; its arguments are the partition, the start and the end. A
+    Spark worker receives a pickled copy of `read`.
     """
 
     partition: int

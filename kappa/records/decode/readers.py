@@ -40,7 +40,7 @@ def _reader_of(topic: Topic, left_out: frozenset[str]) -> PlainReader | None:
 
 
 def topic_of_keys(topic: Topic) -> Topic:
-    """Returns a topic whose events are the keys of the given topic, in their own format."""
+    """Returns a topic whose events are the keys of the given topic, with the keys' format."""
     form, column = topic.key_format, topic.key_column
     assert form is not None, "keys have a format"
     assert column is not None, "it is that of a column"
@@ -64,7 +64,10 @@ class FormattedKeys(PlainReader):
         return self._records.pays and self._keys.pays
 
     def read(self, keys: pa.Array, values: pa.Array) -> list[tuple[Places, pa.RecordBatch]]:
-        """Decodes the plain records of a batch. See `PlainReader.read`."""
+        """Decodes the plain records of a batch, from their keys and values.
+
+        Returns the same parts as `PlainReader.read`.
+        """
         return self._records.read(self._texts(keys), values)
 
     def _texts(self, keys: pa.Array) -> pa.Array:

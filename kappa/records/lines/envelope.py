@@ -33,9 +33,10 @@ _PARTITIONS, _MILLISECONDS = 2**31, 2**63
 
 
 def envelope_record(line: bytes) -> ProducedRecord:
-    """Parses an envelope, and returns its record. Raises UsageError if the line is not an envelope.
+    """Parses an envelope, and returns the record that the envelope describes.
 
-    The error's message continues a sentence that begins with a place like `line 7`.
+    Raises UsageError if the line is not an envelope. The error's message continues a sentence that
+    begins with a place like `line 7`.
     """
     fields = _envelope_fields(line)
     if "value" not in fields:
@@ -92,7 +93,8 @@ def _field_bytes(found: Any, of: str) -> bytes | None:
 def _envelope_fields(line: bytes) -> dict[str, tuple[Any, str]]:
     """Returns the fields of an envelope by name: the parsed value, and its JSON text in the line.
 
-    The text contains all digits of a number. Raises UsageError if the line is not an envelope.
+    The JSON text of a number contains all of its digits. Raises UsageError if the line is not an
+    envelope.
     """
     try:
         text = line.decode()
@@ -235,8 +237,8 @@ def envelope_line(
 ) -> str:
     """Returns the envelope of a record, as a line that `envelope_record` parses to an equal record.
 
-    A value that is a JSON object is written as an object. `beside` contains further fields, which
-    `envelope_record` ignores.
+    A value that is a JSON object is written as an object. `note` is a text for people. `beside`
+    contains further fields, which `envelope_record` ignores.
     """
     raw = [
         name

@@ -1,7 +1,7 @@
 """Creates events in their topic's format from JSON, from texts or from the values of a row.
 
-Each created event is checked with the reader that decodes slices. So no created event will be
-rejected by the topic's declaration.
+Each created event is checked with the reader that decodes slices. So no job will reject a created
+event because of the topic's declaration.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ _JSON = msgspec.json.Encoder(decimal_format="number")
 class EventWriter:
     """A writer that creates a topic's events, each with the Kafka key that the topic requires.
 
-    Messages of its errors continue a sentence that begins with a place like `line 7`.
+    The message of an error continues a sentence that begins with a place like `line 7`.
     """
 
     def __init__(self, topic: Topic) -> None:
-        """Prepares the writer. Raises UsageError if it cannot create events in the format."""
+        """Prepares the writer.
+
+        Raises UsageError if the writer cannot create events in the topic's format.
+        """
         form = topic.format
         if isinstance(form, Text):
             raise UsageError(
@@ -114,7 +117,7 @@ class EventWriter:
     def ensure_known(self, names: Iterable[str]) -> None:
         """Raises UsageError if a name is not a field of the topic.
 
-        Otherwise the value of that field would be lost without notice.
+        Without this check, the value of such a field would be lost without notice.
         """
         if not self._is_whole:
             return
@@ -150,7 +153,10 @@ class EventWriter:
 
 
 def _all_columns(topic: Topic) -> tuple[tuple[Column, ...], bool]:
-    """Returns the columns for all known fields, and True if an event has no other fields."""
+    """Returns the columns for all known fields of an event, and a boolean.
+
+    The boolean is True if an event can have no other fields.
+    """
     try:
         found = topic.format.declared_event()
     except DeclarationError:
@@ -171,7 +177,10 @@ def _continued_sentence(message: str) -> str:
 
 
 def _by_type(kind: Type | None, value: Any) -> Any:
-    """Returns a JSON value in which exact numbers are converted to floats, except in decimals."""
+    """Returns a JSON value in which exact numbers are converted to floats.
+
+    Numbers of the type decimal stay exact.
+    """
     match kind, value:
         case Decimal(), _:
             return value

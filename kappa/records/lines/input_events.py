@@ -51,9 +51,10 @@ def is_plain(topic: Topic) -> bool:
 def placed_lines(
     lines: Iterable[bytes], record_of: Callable[[bytes], ProducedRecord], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields a record for every line that is not blank, with the line's place in the file.
+    """Yields pairs (place, record) for the lines that are not blank.
 
-    Raises UsageError, which names the line, if `record_of` cannot create a record from the line.
+    `record_of` creates the record. The place is a text like `orders.csv line 7`. Raises UsageError,
+    which names the line, if `record_of` cannot create a record from the line.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -62,9 +63,10 @@ def placed_lines(
 
 
 def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator[Placed]:
-    """Yields an event for every row of a CSV file, whose first line must name the columns.
+    """Yields pairs (place, record) for the rows of a CSV file.
 
-    Raises UsageError, which names the line, if the file or an event is not valid.
+    The first line must name the columns. The place is a text like `orders.csv line 7`. Raises
+    UsageError, which names the line, if the file or an event is not valid.
     """
     writer = EventWriter(topic)
     rows = _rows(lines, file)
@@ -87,9 +89,10 @@ def csv_events(topic: Topic, lines: Iterable[bytes], file: str = "") -> Iterator
 
 
 def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
-    """Yields an event for every row of a Parquet file.
+    """Yields pairs (place, record) for the rows of a Parquet file.
 
-    Raises UsageError, which names the row, if an event is not valid.
+    The place is a text that names the row. Raises UsageError, which names the row, if an event is
+    not valid.
     """
     from kappa.records.lines.parquet import rows_of  # noqa: PLC0415  # it takes Arrow
 
@@ -101,9 +104,10 @@ def parquet_events(topic: Topic, path: Path) -> Iterator[Placed]:
 
 
 def placed_rows(topic: Topic, rows: Iterable[Mapping[str, Any]]) -> Iterator[Placed]:
-    """Yields an event for every row of `rows`, which are mappings from column names to values.
+    """Yields pairs (place, record) for `rows`, which map column names to values.
 
-    Raises UsageError, which names the row by its number from 1, if a row cannot become an event.
+    The place is a text that names the row by its number from 1. Raises UsageError, which names the
+    row, if a row cannot become an event.
     """
     writer = EventWriter(topic)
     for number, row in enumerate(rows, start=1):
@@ -132,9 +136,10 @@ def _make_value(place: str, make: Callable[[_Each], _Made], given: _Each) -> _Ma
 
 
 def _rows(lines: Iterable[bytes], file: str) -> Iterator[tuple[str, Sequence[str | None]]]:
-    """Yields the rows of CSV with their places. Only one row at a time is in memory.
+    """Yields pairs (place, values) for the rows of CSV lines.
 
-    A row ends at the end of a line, unless that end is within quotes.
+    Only one row at a time is in memory. A row ends at the end of a line, unless that end is within
+    quotes.
     """
     row, begin = b"", 1
     for number, line in enumerate(lines, start=1):

@@ -102,9 +102,9 @@ PlacedRecord = tuple[ProducedRecord, int, str | None, str | None]
 
 
 def write_records(file: BinaryIO, records: Iterable[PlacedRecord], *, decoded: bool) -> int:
-    """Writes records to a Parquet file, and returns their number.
+    """Writes records to a Parquet file, and returns the number of records.
 
-    With `decoded`, the file also has the columns `event` and `reject`.
+    If `decoded` is True, the file also has the columns `event` and `reject`.
     """
     schema = pa.schema([*_SCHEMA, *_DECODED]) if decoded else _SCHEMA
     count = 0

@@ -33,7 +33,10 @@ def produce_lines(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Acknowledged:
-    """Produces a record for every line that is not blank, with `produce_placed`."""
+    """Produces a record for every line that is not blank, as `produce_placed` does.
+
+    `record_of` creates the record from the line.
+    """
     return produce_placed(log, topic, placed_lines(lines, record_of), on_progress=on_progress)
 
 
@@ -46,9 +49,10 @@ def produce_placed(
 ) -> Acknowledged:
     """Produces records in order, and waits until all are acknowledged.
 
-    Stops at the first record that is too large, or at which `records` raises a UsageError. The
-    records before it are sent and acknowledged, and no record after it is sent. Then raises
-    UsageError, which names the place of that record and the number of acknowledged records.
+    `records` yields pairs (place, record). Stops at the first record that is too large, or at which
+    `records` raises a UsageError. The records before it are sent and acknowledged, and no record
+    after it is sent. Then raises UsageError, which names the place of that record and the number of
+    acknowledged records.
     """
     refused: list[UsageError] = []
 
@@ -84,7 +88,10 @@ def _refuse_too_large(place: str, record: ProducedRecord, most: int) -> None:
 def placed_events(
     form: Given, topic: Topic, lines: Iterable[bytes], file: str = ""
 ) -> Iterator[Placed]:
-    """Yields the records for the lines of a file, in the topic's format. `form` is their form."""
+    """Yields pairs (place, record) for the lines of a file, in the topic's format.
+
+    `form` is the form of the lines. The place is a text like `orders.csv line 7`.
+    """
     match form:
         case Given.LINES:
             return placed_lines(lines, line_records(topic), file)
@@ -95,9 +102,10 @@ def placed_events(
 
 
 def line_records(topic: Topic | None) -> Callable[[bytes], ProducedRecord]:
-    """Returns the function that creates a record from an unchanged line, as in `event_records`.
+    """Returns the function that creates a record from an unchanged line.
 
-    For a topic in CSV, the function also raises UsageError if the first line is a header.
+    This is the function that `event_records` returns. But for a topic in CSV, the function also
+    raises UsageError if the first line is a header.
     """
     record_of = event_records(topic)
     if topic is None or not isinstance(topic.format, Csv):

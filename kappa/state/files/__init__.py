@@ -8,7 +8,7 @@ slashes, relative to the root. Read the modules in this order:
 - credentials.py: credentials of a bucket, if they are not in the environment
 - claim.py: the claim, which names the host that may change the objects in a bucket
 - markers.py: files by which a process notices that an object was written
-- address.py: a root's files by path or URL, for tables, and copies between host and bucket
+- address.py: access to a root's files by path or URL, and copies between a host and a bucket
 - duckdb_access.py: DuckDB connections that can read a bucket
 """
 

@@ -77,12 +77,19 @@ def opened_buckets() -> tuple[Bucket, ...]:
 
 
 def opened_bucket_settings() -> tuple[tuple[str, StorageSettings], ...]:
-    """Returns the URLs and settings with which another process can open the same buckets."""
+    """Returns (URL, settings) for each bucket that this process has opened.
+
+    With these pairs, another process can open the same buckets (`open_buckets`).
+    """
     return tuple((each.url, each.storage) for each in opened_buckets())
 
 
 def open_buckets(ways: Iterable[tuple[str, StorageSettings]]) -> None:
-    """Opens buckets by the URLs and settings from another process, unless they are already open."""
+    """Opens buckets, each given by the URL of a root and the settings of the bucket's server.
+
+    Another process got `ways` from `opened_bucket_settings`. Buckets that are already open with
+    these settings are skipped.
+    """
     for url, storage in ways:
         if url not in _OPENED or _OPENED[url].storage != storage:
             open_bucket(url, storage)
@@ -160,9 +167,9 @@ def write_file(address: str, content: bytes) -> None:
 def put_new_file(address: str, content: bytes) -> bool:
     """Creates a file as a whole or not at all. Returns False if the file already exists.
 
-    If False is returned, nothing has changed. The claim is not checked, and a file on a disk is not
-    synced; both are also true for files that delta-rs writes. Raises OSError if a file on a disk
-    cannot be written, and KappaError if a file in a bucket cannot be written.
+    If False is returned, nothing has changed. Two precautions are left out here, as for files that
+    delta-rs writes: the claim is not checked, and a file on a disk is not synced. Raises OSError if
+    a file on a disk cannot be written, and KappaError if a file in a bucket cannot be written.
     """
     if is_bucket(address):
         bucket, name = bucket_and_name(address)
@@ -265,8 +272,8 @@ def ask_side_by_side(
 ) -> list[_Answer]:
     """Calls `ask` for each item in `each`, and returns the results in the order of the items.
 
-    If `root` is in a bucket, several calls run at the same time. If `root` is on a disk, the calls
-    run one after the other.
+    If `root` is the URL of a bucket, several calls run at the same time. If `root` is on a disk,
+    the calls run one after the other.
     """
     each = list(each)
     if len(each) < 2 or not is_bucket(root):
@@ -299,9 +306,9 @@ def delete_file(address: str) -> None:
 
 
 def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Groups files into parts; a caller passes each part to `delete_files`.
+    """Yields groups of files, each of which a caller can pass to `delete_files`.
 
-    A part contains the files that one request to a bucket deletes, or one file on the disk. Files
+    A group contains the files that one request to a bucket deletes, or one file on the disk. Files
     on the disk come first.
     """
     every = list(addresses)
@@ -312,7 +319,7 @@ def deletion_parts(addresses: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def delete_files(addresses: Sequence[str]) -> None:
-    """Deletes the files of one part of `deletion_parts`.
+    """Deletes the files of one group that `deletion_parts` has yielded.
 
     Raises KappaError if the deletion fails.
     """
@@ -361,9 +368,9 @@ def bucket_and_name(address: str) -> tuple[Bucket, str]:
 
 @contextmanager
 def writing_file(address: str) -> Iterator[Path]:
-    """Yields a local path to write to. After the block, the written file is at `address`.
+    """Yields a local path to which the block writes a file for `address`.
 
-    The file appears at `address` as a whole. If the block fails, no file appears.
+    After the block, the file appears at `address` as a whole. If the block fails, no file appears.
     """
     path = Path(address)
     if not is_bucket(address):
@@ -402,7 +409,7 @@ def place_file(path: Path, address: str) -> None:
 
 
 def put_data_file(path: Path, url: str) -> None:
-    """Uploads a table's data file to a bucket, without a check of the claim.
+    """Uploads a table's data file to a bucket, without checking that this host has the claim.
 
     The check is not needed, because the name of the file is random.
     """
@@ -433,11 +440,17 @@ def share_file(address: str, to: str) -> None:
 
 
 def _any_room(_: int) -> None:
-    """Does nothing: the default of `take_room`, which accepts a file of any size."""
+    """Does nothing: the default of the parameter `take_room` of `fetch_file`.
+
+    So a file of any size is downloaded.
+    """
 
 
 def _is_wanted() -> None:
-    """Does nothing: the default of `go_on`, so that the download continues."""
+    """Does nothing: the default of the parameter `go_on` of `fetch_file`.
+
+    So a download is never interrupted.
+    """
 
 
 def fetch_file(
@@ -449,7 +462,7 @@ def fetch_file(
     """Downloads a file from a bucket to the disk.
 
     Calls `take_room` with the size in bytes before the download, and `go_on` before each piece is
-    written. If either function raises an error, the download ends with this error. Raises
+    written. If either function raises an error, the download ends, and the error is raised. Raises
     FileNotFoundError if the file does not exist, OSError if the local file cannot be written, and
     KappaError if the file in the bucket cannot be read.
     """

@@ -6,8 +6,8 @@ server was still unavailable after that, each later request first checks whether
 again. A server acknowledges an upload when the object is on several disks, so no sync is needed.
 
 Credentials come from the environment, or from Amazon's credential chain (credentials.py). No object
-in this module contains credentials, so no error can show them. The errors of obstore are pages
-long; this module replaces each by one sentence.
+in this module contains credentials, so no error can show them. The messages of obstore's errors are
+pages long; this module replaces each message by one sentence.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _patience = WORKING
 
 @contextmanager
 def with_patience(patience: Patience) -> Iterator[None]:
-    """Sets how long this process waits for the servers of buckets within the block."""
+    """Sets the time limits of this process for requests to buckets, within the block."""
     global _patience  # noqa: PLW0603  # what kind of process it is
     before, _patience = _patience, patience
     try:
@@ -124,7 +124,7 @@ def with_patience(patience: Patience) -> Iterator[None]:
 
 
 def patience_here() -> Patience:
-    """Returns how long this process waits for the servers of buckets."""
+    """Returns the time limits of this process for requests to buckets."""
     return _patience
 
 
@@ -208,10 +208,11 @@ class Bucket:
         return self._put_object(name, content, "create" if new else "overwrite")
 
     def put_if_tag(self, name: str, content: bytes, tag: str | None) -> bool:
-        """Replaces the object if it has the tag `tag`. If `tag` is None, creates the object.
+        """Writes an object under a condition on the object that exists.
 
-        Returns False, and changes nothing, if the present object has another tag and other content,
-        or if `tag` is None and an object with other content exists.
+        `tag` is the entity tag (ETag) of the object to replace. If `tag` is None, the object is
+        created, on the condition that no object of that name exists. Returns False, and changes
+        nothing, if the condition does not hold and the existing object has other content.
         """
         return self._put_object(name, content, "create" if tag is None else {"e_tag": tag})
 
@@ -231,7 +232,8 @@ class Bucket:
     def put_file(self, name: str, path: Path, *, claimed: bool = True) -> None:
         """Uploads a local file as a whole. An existing object of that name is replaced.
 
-        With `claimed`, first checks that this host may change the root.
+        With `claimed`, this method first checks the claim: this host must be allowed to change the
+        root.
         """
         if claimed:
             self.before_change(name)
@@ -247,7 +249,10 @@ class Bucket:
         return None if found is None else found[0]
 
     def get_tagged(self, name: str) -> tuple[bytes, str] | None:
-        """Returns the content of an object and its tag, or None if the object does not exist."""
+        """Returns the content of an object and its entity tag (ETag).
+
+        Returns None if the object does not exist.
+        """
 
         def ask() -> tuple[bytes, str]:
             found = self._obstore_client.get(name)
@@ -369,7 +374,8 @@ class Bucket:
     def _ask_server(self, what: str, name: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Sends a request and returns its answer, or None if the object does not exist.
 
-        Raises KappaError for any other failure.
+        `ask` sends the request. `what` and `name` describe the request in errors. Raises KappaError
+        for any other failure.
         """
         self._ensure_back(what, name)
         try:
@@ -384,8 +390,8 @@ class Bucket:
     def _send_request(self, ask: Callable[[], _Answer]) -> _Answer:
         """Sends a request, and repeats it until a complete answer arrives or time is up.
 
-        obstore does not retry if an answer is incomplete, or if the answer to a conditional put is
-        late. So a request may be sent twice: see `put`.
+        `ask` sends the request. obstore does not retry if an answer is incomplete, or if the answer
+        to a conditional put is late. So a request may be sent twice: see `put`.
         """
         until = time.monotonic() + _patience.again
         while True:
@@ -400,7 +406,8 @@ class Bucket:
         """Checks that the server answers, if the server did not answer the last request.
 
         Raises KappaError if the server does not answer. So a caller that requests many objects
-        waits the full time only once for an unavailable server, instead of once per object.
+        waits the full time only once for an unavailable server, instead of once per object. `what`
+        and `name` describe the caller's request in the error.
         """
         if not self._is_away:
             return
@@ -431,7 +438,11 @@ def is_bucket(root: str) -> bool:
 
 
 def region_of(storage: StorageSettings) -> str:
-    """Returns the region of a bucket: from the settings, the environment, or the default."""
+    """Returns the region of a bucket.
+
+    The region comes from the settings, or otherwise from the environment. Without either, it is
+    us-east-1.
+    """
     set_by_user = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
     return storage.region or next(filter(None, set_by_user), _REGION)
 
@@ -504,9 +515,9 @@ class RangedFile(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # any buffer is one
-        """Reads bytes into the buffer until it is full or the object ends. Returns their number.
+        """Reads bytes into the buffer until the buffer is full or the object ends.
 
-        Raises KappaError if the bytes cannot be read.
+        Returns the number of bytes. Raises KappaError if the bytes cannot be read.
         """
         wanted = min(len(buffer), max(0, self._size - self._place))
         if wanted:

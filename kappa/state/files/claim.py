@@ -8,8 +8,8 @@ with the commit's name exists.
 
 A host that seems dead may continue: it may have been suspended between the check and the request.
 So if only one host may store a record, the record's number is chosen before the check, and the
-record is written only if its number is free. Then a late request either came before all records of
-the new host, or is refused (docs/design.md, law 18).
+record is written only if its number is free. Then a late request is refused, unless it arrives
+before the new host's first record (docs/design.md, law 18).
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _ANYBODYS = ("leases/",)
 class Claim(Struct, frozen=True):
     """The claim of a host. It is valid until another host claims the root.
 
-    `id` is unique to the host. `pid` and `boot` identify the supervisor that claimed the root last.
-    If the claim is `released`, no host has the root.
+    `id` is unique to the host. `pid` and `boot` identify the supervisor process that claimed the
+    root last: its process id, and the start of the machine. If `released` is True, no host has the
+    root.
     """
 
     host: str
@@ -57,7 +58,7 @@ class Claim(Struct, frozen=True):
 
 
 class Control(Protocol):
-    """The protocol of a root's control, which decides which host may change the root."""
+    """The protocol of classes that decide which host may change a root."""
 
     def take(self, *, over: bool) -> None:
         """Claims the root for this host. With `over`, claims it even if another host has the claim.
@@ -82,7 +83,7 @@ class Control(Protocol):
 
 
 class DiskControl:
-    """The control of a root on a disk: file locks decide which process may change it.
+    """The protection of a root on a disk: file locks decide which process may change the root.
 
     Only one host can have a lock at a time, even on a disk that several hosts share.
     """
@@ -102,10 +103,10 @@ class DiskControl:
 
 
 class BucketControl:
-    """The control of a root in a bucket, by the claim in that bucket."""
+    """The protection of a root in a bucket: only the host with the claim may change the root."""
 
     def __init__(self, bucket: Bucket, local: Path) -> None:
-        """Sets up `bucket` so that it checks the claim before each change.
+        """Sets up `bucket` so that each change first checks that this host has the claim.
 
         `local` is this host's own folder, in which the id of this host's claim is stored.
         """
@@ -169,11 +170,11 @@ class BucketControl:
         return found.host, found.id == self._own_id()
 
     def _ensure_conditions_hold(self, same_claim: bytes) -> None:
-        """Raises SettingsError if the server ignores the conditions of a put.
+        """Raises SettingsError if the server ignores the conditions of a conditional put.
 
         With such a server, two writers of the same object could both succeed. The test writes to
-        the name of the claim, under conditions that must fail. `same_claim` is the claim with
-        slightly other bytes, so that a failed condition cannot look like an earlier success.
+        the object of the claim, under conditions that must fail. `same_claim` is the content of the
+        claim with one additional byte, so that a failed condition cannot look like a success.
         """
         if any(self._bucket.put_if_tag(NAME, same_claim, tag) for tag in (None, _NO_TAG)):
             self.release()
@@ -186,8 +187,9 @@ class BucketControl:
     def _ensure_deleted_names_are_free(self, name: str) -> None:
         """Raises SettingsError if the server refuses a conditional put for a name that was deleted.
 
-        With such a server, no job could commit again where it has deleted a dead job's commit.
-        `name` is a name that no object has.
+        With such a server, a job could not commit a version again after the commit of a dead job
+        was deleted. `name` is the name of no object; this method creates and deletes an object of
+        this name.
         """
         self._bucket.put_if_tag(name, b"1", None)
         self._bucket.delete([name])
@@ -205,8 +207,9 @@ class BucketControl:
     def _ensure_lists_are_current(self, name: str) -> None:
         """Raises SettingsError if the server's lists lack new objects, or contain deleted ones.
 
-        With such a server, a reader's lease might not be seen, and the reader's files might be
-        deleted (law 11). `name` is a name that no object has.
+        With such a server, garbage collection might not see a reader's lease, and might delete the
+        reader's files. `name` is the name of no object; this method creates and deletes an object
+        of this name.
         """
         self._bucket.put_if_tag(name, b"1", None)
         is_shown = name in self._bucket.names_in("")
@@ -226,7 +229,7 @@ class BucketControl:
             self.ensure_mine()
 
     def _read_claim(self) -> tuple[Claim | None, str | None]:
-        """Returns the claim and the tag of the claim's object, or None for both if no claim exists.
+        """Returns the claim and the entity tag of its object, or (None, None) if no claim exists.
 
         Raises Damaged if the claim cannot be read.
         """
@@ -244,7 +247,8 @@ class BucketControl:
     def _own_id(self) -> str | None:
         """Returns the id of this host's claim, or None if this host has no claim.
 
-        The id in a folder that was copied from another host does not count.
+        The id is in a file of this host's own folder. If that folder was copied from another host,
+        the id does not count, and None is returned.
         """
         try:
             own, _, place = self._own_file.read_text(encoding="utf-8", errors="replace").partition(
@@ -256,10 +260,11 @@ class BucketControl:
         return own if place in {"", self._host_place()} else None
 
     def _host_place(self) -> str:
-        """Returns the inode of this host's folder and the machine's id, as a text.
+        """Returns a text that identifies this host's own folder for the root.
 
-        A folder keeps its inode when its disk is mounted again. A copy of the folder, on this host
-        or on another, has another inode or machine, and so does not have the claim.
+        The text contains the machine's id and the folder's inode. A folder keeps its inode when its
+        disk is mounted again. A copy of the folder, on this host or on another, has another inode
+        or machine, and so does not have the claim.
         """
         folder = self._own_file.parent.parent
         folder.mkdir(parents=True, exist_ok=True)

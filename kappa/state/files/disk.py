@@ -25,7 +25,7 @@ _UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
 
 
 class Files(Protocol):
-    """The operations on objects, by name. A failed operation raises KappaError."""
+    """The protocol of the operations on objects, by name. A failed operation raises KappaError."""
 
     @property
     def url(self) -> str:
@@ -137,9 +137,9 @@ class DiskFiles:
     def ensure_lasting(self, name: str) -> None:
         """Waits until an object's name survives a power loss, even if another process wrote it.
 
-        Other processes can read an object a moment before the writing process has synced its name.
-        In a folder whose names are ascending numbers, one wait covers all names that exist at that
-        time; later calls for these names need no access to the disk.
+        Other processes can read an object a moment before the writing process has synced the
+        object's name. If the names in a folder are ascending numbers, one wait covers all names
+        that exist at that time; later calls for these names need no access to the disk.
         """
         path = self.folder / name
         if not self._syncs or path.name <= self._last.get(path.parent, ""):
@@ -205,7 +205,10 @@ class DiskFiles:
         return True
 
     def _sync_folders(self, folders: Iterable[Path]) -> None:
-        """Syncs folders. If a folder was not synced before, the folders above it are synced too."""
+        """Syncs folders, so that the names of the files in them survive a power loss.
+
+        If a folder was not synced before, the folders above it are synced too.
+        """
         wanted = set(folders)
         new = wanted - self._lasting
         above = {each for path in new for each in folders_between(self.folder.parent, path / "_")}

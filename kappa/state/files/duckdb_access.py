@@ -1,10 +1,10 @@
 """DuckDB connections that can read the files of tables, on a disk or in a bucket.
 
-DuckDB reads a bucket with its own S3 client, an extension. DuckDB checks the extension's signature.
-The extension is installed as a Python package, since DuckDB itself would download it from a server.
-DuckDB accepts credentials only by an SQL command. Credentials from Amazon's credential chain
-expire. So a connection that is kept open receives new credentials before each query, if the
-credentials have changed.
+DuckDB reads a bucket with its own S3 client, which is a DuckDB extension. DuckDB checks the
+extension's signature. The extension is installed as a Python package, since DuckDB itself would
+download it from a server. DuckDB accepts credentials only by an SQL command. Credentials from
+Amazon's credential chain expire. So a connection that is kept open receives new credentials before
+each query, if the credentials have changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RETRIES = 8
 class Access(NamedTuple):
     """The buckets that a DuckDB connection can read, and the credentials for these buckets.
 
-    Without buckets, `keys` is None.
+    If there are no buckets, `keys` is None.
     """
 
     buckets: tuple[Bucket, ...] = ()
@@ -58,9 +58,9 @@ def open_over_files(config: Mapping[str, Setting] | None = None) -> Connection:
 def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
     """Opens a DuckDB connection for queries whose rows will be stored.
 
-    The connection does not use a faulty optimization of DuckDB 1.5: if a join contains a subquery
-    with an order and a limit, DuckDB may apply the filter of the join before the limit, and the
-    rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
+    In this connection, a faulty optimization of DuckDB 1.5 is switched off: if a join contains a
+    subquery with an order and a limit, DuckDB may apply the filter of the join before the limit,
+    and the rows are wrong. https://github.com/duckdb/duckdb/pull/22963 fixes this.
     """
     connection = open_over_files(config)
     # Readers' queries keep this optimisation, since without it a limit sorts all rows.
@@ -69,10 +69,11 @@ def open_exact(config: Mapping[str, Setting] | None = None) -> Connection:
 
 
 def open_for_few_rows() -> Connection:
-    """Opens a connection like that of `open_exact`, but with as-of joins that are exact for nulls.
+    """Opens a DuckDB connection in which as-of joins treat nulls correctly: null matches nothing.
 
-    For that, an as-of join compares all rows of one side with all rows of the other side, so the
-    join is slow for many rows. For joins of more rows, see `kappa/tables/views/nulls.py`.
+    Otherwise, the connection is like that of `open_exact`. An as-of join in this connection
+    compares all rows of one side with all rows of the other side, so the join is slow for many
+    rows. For joins of more rows, see kappa/tables/views/nulls.py.
     """
     connection = open_exact()
     connection.execute("set asof_loop_join_threshold = 1000000")
@@ -84,11 +85,11 @@ def renew_access(
 ) -> Access:
     """Lets a DuckDB connection read all buckets that this process has opened.
 
-    `access` is the connection's access before the call; the function returns the access after the
-    call. If `access` is still valid, nothing is changed. With `remembers`, the connection caches
-    information about files (such as sizes) for as long as it is open, instead of requesting the
-    information for each query; this is correct because files never change. Raises KappaError if
-    DuckDB cannot read buckets.
+    `access` contains the buckets and credentials that the connection has. Returns the buckets and
+    credentials that the connection has after the call. If they are still the same, nothing is
+    changed. With `remembers`, the connection caches information about files (such as sizes) for as
+    long as it is open, instead of requesting the information for each query; this is correct
+    because files never change. Raises KappaError if DuckDB cannot read buckets.
     """
     now = _access_now()
     if now == access or now.keys is None:

@@ -23,10 +23,16 @@ LOOK_SECONDS = 5.0
 
 
 class MarkerWatch:
-    """A watcher of one marker: detects that something new may have been written to the root."""
+    """A watcher of one marker file: detects that something new may have been written to the root.
+
+    A process that writes an object to a bucket also changes a file on this host, the marker.
+    """
 
     def __init__(self, marker: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Watches `marker`. If `marker` is None, `are_due` always returns True."""
+        """Watches the file `marker`. If `marker` is None, the watcher always reports possible news.
+
+        `clock` returns the present time in seconds.
+        """
         self._marker = marker
         self._clock = clock
         self._known: object = None
@@ -34,9 +40,9 @@ class MarkerWatch:
 
     @contextmanager
     def looking_for_news(self) -> Iterator[bool]:
-        """Yields True if the block must read the root, because something new may have been written.
+        """Yields True if something new may have been written, so that the block must read the root.
 
-        If the block raises an error, the next call yields True again.
+        Otherwise yields False. If the block raises an error, the next call yields True again.
         """
         due = self.are_due()
         try:
@@ -46,7 +52,11 @@ class MarkerWatch:
             raise
 
     def are_due(self) -> bool:
-        """Returns True if the watcher must read the root, because something new may be there."""
+        """Returns True if the caller must read the root, because something new may be there.
+
+        This is the case if the marker file has changed since this method last returned True, if
+        that was five seconds ago or more, or if no marker file is watched.
+        """
         if self._marker is None:
             return True
         # The marker is read before the root is asked: a put in between is news again.
@@ -58,9 +68,10 @@ class MarkerWatch:
 
 
 def touch_marker(marker: Path | None) -> None:
-    """Changes the content of a marker, so that the watchers on this host notice the change.
+    """Changes the content of a marker file, so that its watchers on this host notice the change.
 
-    If the marker cannot be written, the watchers notice the news a few seconds later.
+    If the file cannot be written, the watchers read the root a few seconds later anyway. If
+    `marker` is None, this function does nothing.
     """
     if marker is not None:
         with suppress(OSError):

@@ -16,7 +16,10 @@ from kappa.state.offsets import Offsets
 
 
 class JournalEvent(Struct, frozen=True, tag_field="kind"):
-    """An event of the journal. The tag of the event's class is the kind of the event."""
+    """The content of a journal record, a decision or an observation.
+
+    Each kind of content has its own class.
+    """
 
     @property
     def kind(self) -> str:
@@ -25,11 +28,10 @@ class JournalEvent(Struct, frozen=True, tag_field="kind"):
 
 
 class Check(Struct, frozen=True):
-    """A declared check and its result. `failing` is the number of rows that do not pass.
+    """A check of a table or a maintained view, and the check's result for one build.
 
-    `failing` is None if the check could not be run; then `error` contains the reason. `samples`
-    contains a few of the failing rows, because the tables of a failed candidate are deleted. Each
-    row has the texts of its values in `columns`; long texts are cut, and a null is None.
+    `rows` is the number of checked rows, and `failing` is the number of rows that do not pass.
+    `failing` is None if the check could not be run; then `error` contains the reason.
     """
 
     table: str
@@ -42,16 +44,18 @@ class Check(Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Returns True if the check ran and all rows passed."""
+        """Returns True if the check was run and all rows passed."""
         return self.failing == 0
 
 
 class Difference(Struct, frozen=True):
     """The difference between the served rows of a table in two builds, at equal offsets.
 
-    `rows_before` and `rows_after` are the numbers of compared rows, or None if that build has no
-    table of this name. `unsettled` is the number of rows that are not compared: their keys come
-    from a compacted topic, which contains records of these keys after the compared offsets (law 5).
+    The build *before* is the live build, and the build *after* is the candidate. `rows_before` and
+    `rows_after` are the numbers of compared rows, or None if that build has no table of this name.
+    `unsettled` is the number of rows that are not compared: their keys come from a compacted topic
+    that contains later records of these keys, after the compared offsets. One of the builds may
+    have read a record that compaction had removed before the other build could read it.
 
     Appended rows have no keys. If such a row occurs more often in one build, each additional
     occurrence counts as an added or a removed row.
@@ -59,9 +63,9 @@ class Difference(Struct, frozen=True):
     `changed_by_column` counts, for each column, the rows whose value has changed.
     `largest_relative_change` is the largest |after - before| / max(|before|, |after|) by column; it
     is 1 for a change from zero or to zero. If a column exists in only one build, or has different
-    types (`columns_retyped`: old and new type), rows do not count as changed because of this
-    column. `incomparable` contains the reason if both builds have the table, but the rows were not
-    compared.
+    types in the two builds (`columns_retyped`: old and new type), rows do not count as changed
+    because of this column. `incomparable` contains the reason if both builds have the table, but
+    the rows were not compared.
     """
 
     table: str
@@ -98,17 +102,18 @@ class Difference(Struct, frozen=True):
         )
 
     def share(self, rows: int) -> float:
-        """Returns `rows` divided by `rows_before`.
+        """Returns `rows` as a share of the compared rows of the live build (`rows_before`).
 
-        If the table was empty before, returns 1 if `rows` is greater than 0, otherwise 0.
+        If there were no such rows, returns 1 if `rows` is greater than 0, otherwise 0.
         """
         return rows / self.rows_before if self.rows_before else float(rows > 0)
 
 
 class OutcomeCount(Struct, frozen=True):
-    """The number of a topic's records with one outcome, in both builds.
+    """The number of a topic's records with one outcome, in the live build and in the candidate.
 
-    `what` is duplicate, rejected, or rejected for a named reason.
+    `what` is the outcome: duplicate, rejected, or rejected for a named reason. `before` is the
+    number in the live build, and `after` the number in the candidate.
     """
 
     topic: str
@@ -118,7 +123,7 @@ class OutcomeCount(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The proof in the record of a promote.
+    """The receipt of a promote: the reasons and results because of which a build was promoted.
 
     `live_offsets` is None for the first build of a pipeline, since there was no live build to hold.
     `code` and `live_code` are the hashes of both builds' sources (`Birth.code_sha256`); the
@@ -153,12 +158,12 @@ class Switched(Struct, frozen=True):
 
 
 class Staged(JournalEvent, frozen=True, tag="staged"):
-    """The acceptance of a build as a candidate. A rollout begins; its id is this record's number.
+    """The record that accepts a build as a candidate. It begins a rollout.
 
-    With `auto_promote`, the candidate is promoted as soon as a verification has passed. Otherwise
-    the rollout then waits for a PromoteAsked. `accepted` lists the obstacles that a person
-    accepted, with the reasons. `base` is the base of a branch, and `tables_of` is the build below
-    an overlay.
+    The rollout's id is the number of this record. With `auto_promote`, the candidate is promoted as
+    soon as a verification has passed. Otherwise the rollout then waits for a PromoteAsked.
+    `accepted` lists the findings of the plan that a person allowed, with the reasons. `base` is the
+    base of a branch, and `tables_of` is the build below an overlay.
     """
 
     pipeline: str
@@ -172,7 +177,7 @@ class Staged(JournalEvent, frozen=True, tag="staged"):
 
 
 class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
-    """A request to let a kept build serve: by an undo, a redo, or a deploy of that version.
+    """A request to let a kept build serve again: by an undo, a redo, or a deploy of its version.
 
     This record also begins a rollout.
     """
@@ -186,8 +191,9 @@ class SwitchAsked(JournalEvent, frozen=True, tag="switch_asked"):
 class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
     """The end of a catch-up: the candidate has reached the live build, or the end of the log.
 
-    `alignment` is the number of the alignment with the live build. If `alignment` is None, the
-    candidate has reached the offsets at which the topics ended when the candidate's tail began.
+    `alignment` is the number of the alignment with the live build. `alignment` is None if there is
+    no such alignment; then the candidate has reached the offsets at which the topics ended when the
+    candidate's tail began.
     """
 
     rollout: int
@@ -196,7 +202,7 @@ class CaughtUp(JournalEvent, frozen=True, tag="caught_up"):
 
 
 class Verified(JournalEvent, frozen=True, tag="verified"):
-    """A verification: the candidate was checked at one of its own frontiers.
+    """The result of a verification: the candidate was checked at one of its own frontiers.
 
     If a build was live, the candidate was also compared with that build (`live_build`), at equal
     offsets of all topics except `incomparable_topics`. The candidate read `records` records, and
@@ -217,7 +223,7 @@ class Verified(JournalEvent, frozen=True, tag="verified"):
 
 
 class VerifyAsked(JournalEvent, frozen=True, tag="verify_asked"):
-    """A request to verify a ready candidate again.
+    """A person's request to verify a ready candidate again.
 
     The verification must use an alignment whose number is greater than `alignment_after`.
     """
@@ -238,7 +244,7 @@ class PromoteAsked(JournalEvent, frozen=True, tag="promote_asked"):
 
 
 class Held(JournalEvent, frozen=True, tag="held"):
-    """A hold: the build `build`, which is live, publishes no frontier until the hold ends.
+    """The record of a hold: the live build `build` publishes no frontier until the hold ends.
 
     The hold ends with a Served or a Released record. For an overlay, `build` is the build that
     folds the tables. `together` contains the other rollouts that are promoted together with this
@@ -252,7 +258,10 @@ class Held(JournalEvent, frozen=True, tag="held"):
 
 
 class Released(JournalEvent, frozen=True, tag="released"):
-    """The end of the hold number `hold` without a switch: the live job had waited too long."""
+    """The end of the hold number `hold` without a switch.
+
+    The hold ends because the live build's job had waited too long.
+    """
 
     rollout: int
     build: str
@@ -261,11 +270,12 @@ class Released(JournalEvent, frozen=True, tag="released"):
 
 
 class Served(JournalEvent, frozen=True, tag="served"):
-    """A new generation. `serving` is its whole serving map: pipeline -> build.
+    """The record of a switch, which begins a new generation.
 
-    The record ends the holds. `others` are the rollouts that were promoted together with `rollout`,
-    each with its receipt. `previous_generation` is the generation that readers saw before, or None
-    if nothing was served.
+    `serving` is the whole serving map of this generation: pipeline -> build. The record ends the
+    holds of the switched rollouts. `others` are the rollouts that were promoted together with
+    `rollout`, each with its receipt. `previous_generation` is the generation that readers saw
+    before, or None if nothing was served.
     """
 
     rollout: int
@@ -277,7 +287,7 @@ class Served(JournalEvent, frozen=True, tag="served"):
 
     @property
     def switched(self) -> tuple[Switched, ...]:
-        """Returns all rollouts that switch in this record."""
+        """Returns all rollouts that switch in this record, each with its receipt."""
         return Switched(self.rollout, self.receipt), *self.others
 
 
@@ -295,8 +305,8 @@ class Failed(JournalEvent, frozen=True, tag="failed"):
     """The failure of a rollout: the rollout ends, and its build does not serve.
 
     For example, the job stopped, a check failed, or the candidate did not reach the live build
-    during any hold. If the switch of a group failed, `together` contains the other rollouts of the
-    group.
+    while the live build was held. If the switch of a group failed, `together` contains the other
+    rollouts of the group.
     """
 
     rollout: int
@@ -306,21 +316,21 @@ class Failed(JournalEvent, frozen=True, tag="failed"):
 
 
 class Retired(JournalEvent, frozen=True, tag="retired"):
-    """The retirement of a build: it no longer runs, and its data may be deleted."""
+    """The retirement of a build: the build no longer runs, and its data may be deleted."""
 
     build: str
 
 
 class Proved(JournalEvent, frozen=True, tag="proved"):
-    """A proof: a build's log was folded again in other slices, and compared with its tables.
+    """The result of a proof: a build's log was folded again, and the rows were compared.
 
     The log was folded from the build's origin, or from the `base` of a branch, to `offsets`. `how`
     is the way in which slices were cut: at random with `seed`, evenly, or as one slice. `rows` rows
-    were compared. `hash` is a hash of the rows in the build's tables
-    (replay/rollout/prove/row_hash.py), without the columns in `left_out` (`table.column` ->
-    reason). `causes` are possible reasons for a difference. `views` contains the result for each
-    maintained view: its rows were compared with its query, which DuckDB ran over the build's
-    tables. The record is an observation, and changes nothing.
+    were compared with the rows in the build's tables. `hash` is a hash of the rows in the build's
+    tables (replay/rollout/prove/row_hash.py computes it), without the columns in `left_out`
+    (`table.column` -> reason). `causes` are possible reasons for a difference. `views` contains the
+    result for each maintained view: its rows were compared with the result of its query, which
+    DuckDB ran over the build's tables. The record is an observation, and changes nothing.
     """
 
     pipeline: str
@@ -341,11 +351,12 @@ class Proved(JournalEvent, frozen=True, tag="proved"):
 
 
 class PipelineRetired(JournalEvent, frozen=True, tag="pipeline_retired"):
-    """The end of a pipeline's service: a new generation whose serving map lacks the pipeline.
+    """The retirement of a pipeline, which begins a new generation without the pipeline.
 
-    `build` is the build that served the pipeline last. This build is kept for `kept_seconds`, so
-    that an undo can switch back to it. `names` contains the tables and views that are no longer
-    served. `offsets` are the offsets that readers saw when a person confirmed the retirement.
+    `serving` is the new serving map. `build` is the build that served the pipeline last. This build
+    is kept for `kept_seconds`, so that an undo can switch back to it. `names` contains the tables
+    and views that are no longer served. `offsets` are the offsets that readers saw when a person
+    confirmed the retirement.
     """
 
     pipeline: str

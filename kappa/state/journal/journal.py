@@ -2,10 +2,11 @@
 
 All other facts about rollouts are computed from the journal's records (replay/rollout/rollout.py).
 
-A record is stored only if its number is free. If the number is taken, the record with that number
-is read. If that record has the random id of our own record, our write succeeded and only the answer
-was lost. Otherwise another process was first, and the decision must be made again on the present
-records. So the numbers in the journal decide every race between processes; no clock is used.
+A process stores a record under the next number, and only if this number is free. If the number is
+taken, the process reads the record with that number. If that record has the random id of the
+process's own record, the write has succeeded and only the answer was lost. Otherwise another
+process was first, and the decision must be made again on the present records. So the numbers in the
+journal decide every race between processes; no clock is used.
 
 Records never change. A process that reads the journal again and again (the supervisor, the HTTP
 server, a command that waits) uses `JournalView`: all views of one store share the records that were
@@ -77,16 +78,17 @@ class Journal:
 
     @staticmethod
     def news(store: Store, *, clock: Callable[[], float] = time.monotonic) -> MarkerWatch:
-        """Returns a watch that notices when another record is appended."""
+        """Returns a watcher that notices when another record is appended."""
         return MarkerWatch(store.news_marker(_NEWS), clock=clock)
 
     def append(self, number: int, event: Event, reason: str = "") -> JournalRecord | None:
-        """Appends a record. `number` must follow the number of the last record that was read.
+        """Appends a record with the content `event`, and returns the record.
 
-        `reason` is the reason that the user gave. Returns None if another process has appended a
-        record with this number. Raises Damaged if an earlier record is missing, since a lost number
-        must not be used again. Raises KappaError if the record cannot be stored, or if the record
-        was stored but may not survive a power loss. Raises Copied if the root is a copy.
+        `number` must follow the number of the last record that was read. `reason` is the reason
+        that the user gave. Returns None if another process has appended a record with this number.
+        Raises Damaged if an earlier record is missing, since a lost number must not be used again.
+        Raises KappaError if the record cannot be stored, or if the record was stored but may not
+        survive a power loss. Raises Copied if the root is a copy.
         """
         ensure_no_copy(self._store)
         self._records.ensure_no_hole()
@@ -172,7 +174,7 @@ def acting_as(name: str | None) -> Iterator[None]:
     """Makes `name` the author of the records that are appended within the block.
 
     `name` is the name of a network client (`Identity.name`), or None for the user of this process.
-    Only this task or thread, and tasks and threads that copy its context, use this author.
+    The author applies only to this task or thread, and to tasks and threads that copy its context.
     """
     before = _asker.set(name)
     try:
@@ -182,7 +184,10 @@ def acting_as(name: str | None) -> Iterator[None]:
 
 
 def acting_user() -> str:
-    """Returns the present author of records: the client of `acting_as`, or this process's user."""
+    """Returns the author of the records that are appended now.
+
+    This is the client of `acting_as`, or the user of this process.
+    """
     return _asker.get() or process_user()
 
 
@@ -208,7 +213,8 @@ _T = TypeVar("_T")
 class _ReadRecords:
     """The records of a journal that this process has read, and values computed from them.
 
-    The object contains no reference to its store, so that it is freed together with the store.
+    The object contains no reference to the store of the journal. So the object is freed together
+    with the store.
     """
 
     def __init__(self) -> None:
@@ -225,10 +231,13 @@ _MEMORIES: WeakKeyDictionary[Store, _ReadRecords] = WeakKeyDictionary()
 
 
 class JournalView:
-    """A view of a store's journal that caches all records it has read. Threads may share a view."""
+    """A view of a store's journal that caches all records it has read. Threads may share a view.
+
+    All views of one store share the cached records.
+    """
 
     def __init__(self, store: Store) -> None:
-        """Opens a view. All views of one store share the cached records."""
+        """Opens a view of the journal in `store`, without reading a record."""
         self._journal = Journal(store)
         with _LOCK:
             self._memory = _MEMORIES.setdefault(store, _ReadRecords())
@@ -249,6 +258,7 @@ class JournalView:
     def folded(self, step: Callable[[_T, JournalRecord], _T], first: _T) -> _T:
         """Folds all records by `step`, beginning with the value `first`, and returns the result.
 
+        `step` is called with the result so far and the next record, and returns the new result.
         Results are cached by `step`, so that each record is folded once per process. Therefore
         `step` must be a function at the top level of a module. Raises the errors of `step`.
         """
@@ -281,5 +291,8 @@ class JournalView:
             return number, served
 
     def known_served(self) -> tuple[int, JournalRecord | None]:
-        """Returns the last result of `last_served`. If there is none yet, calls `last_served`."""
+        """Returns the result of the last call of `last_served`, without reading the journal.
+
+        If there was no call yet, `last_served` is called.
+        """
         return self._memory.served or self.last_served()

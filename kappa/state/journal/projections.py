@@ -3,15 +3,15 @@
 For each of these, a function computes the new state from the old state and one more record. The
 rules are only in this module, so that all callers agree:
 
-- A hold is a record that stops a build from publishing frontiers. The promote
-  (replay/rollout/promote.py) begins holds, and the publisher (kappa/engine/write/publisher.py)
-  acknowledges them. A Held record that names the live build begins a hold. A later record ends
-  the hold: a Released that names the hold, or any end of the hold's rollout. Rollouts that are
-  promoted together are held together: a record that ends one of these holds ends all of them.
-- A pause of a pipeline ends with a Resumed. If the pipeline is retired during the pause, the pause
-  ends when the pipeline's last build is retired.
-- A retirement of a pipeline ends when the pipeline serves again, by an undo or a deploy. If a
-  query names a table of a retired pipeline, the error contains the time of the retirement, and the
+- A hold stops a build from publishing frontiers. A promote appends a Held record that names the
+  live build (replay/rollout/promote.py); this record begins the hold. The live build's job
+  acknowledges the hold (kappa/engine/write/publisher.py). A later record ends the hold: a Released
+  record that names the hold, or a record that ends the hold's rollout. Rollouts that are promoted
+  together are held together: a record that ends one of these holds ends all of them.
+- A pause of a pipeline ends with a Resumed record. If the pipeline is retired during the pause, the
+  pause ends when the pipeline's last build is retired.
+- A retirement of a pipeline ends when the pipeline serves again, by an undo or a deploy. If a query
+  names a table of a retired pipeline, the error contains the time of the retirement, and the
   command that makes the pipeline serve again.
 - The n-th record that begins a rollout begins rollout n.
 """
@@ -44,9 +44,9 @@ from kappa.state.journal.journal import JournalRecord
 def hold_after(
     hold: JournalRecord | None, record: JournalRecord, build: str
 ) -> JournalRecord | None:
-    """Returns the hold that stops `build` after the record `record`, or None if no hold stops it.
+    """Returns the hold of `build` that is in effect after the record `record`, or None.
 
-    `hold` is the hold that stopped `build` before that record, or None.
+    `hold` is the hold of `build` that was in effect before that record, or None.
     """
     match record.event:
         case Held(build=held) if held == build:
@@ -78,10 +78,10 @@ def _held_event(hold: JournalRecord) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of a pipeline: the time of its beginning, and the person who requested it.
+    """A pause of a pipeline, which began at the time `at`.
 
-    If the pipeline was retired during the pause, `kept` is the build to which an undo can still
-    return. Otherwise `kept` is None.
+    `by` is the person who requested the pause. If the pipeline was retired during the pause, `kept`
+    is the build to which an undo can still return. Otherwise `kept` is None.
     """
 
     at: str
@@ -131,7 +131,10 @@ def _without_pipelines(pauses: Pauses, *pipelines: str) -> Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """A pipeline that no longer serves. If `kept` is True, its last build can serve again."""
+    """The retirement of a pipeline, as recorded in `event`.
+
+    If `kept` is True, the build that served the pipeline last still exists and can serve again.
+    """
 
     event: PipelineRetired
     at: str
@@ -140,7 +143,7 @@ class Retirement:
 
     @property
     def kept_until(self) -> datetime:
-        """The time until which the last build is kept."""
+        """The time until which the pipeline's last build is kept, so that an undo is possible."""
         return datetime.fromisoformat(self.at).astimezone(UTC) + timedelta(
             seconds=self.event.kept_seconds
         )
@@ -152,7 +155,11 @@ class Retirement:
 
     @property
     def way_back(self) -> str:
-        """Returns a text with the command that makes the pipeline serve again, and its deadline."""
+        """Returns a text with the command that makes the pipeline serve again.
+
+        If the pipeline's last build is kept, the text also contains the time until which it is
+        kept.
+        """
         name = self.event.pipeline
         if not self.kept:
             return f"its data are deleted; to replay it: kappa deploy {name}"
@@ -194,7 +201,7 @@ def rollout_id(record: JournalRecord) -> int | None:
 
 
 def begun_after(begun: tuple[int, ...], record: JournalRecord) -> tuple[int, ...]:
-    """Returns the ids of all rollouts that have begun by the record `record`, ascending.
+    """Returns the ids of all rollouts that began with the record `record` or earlier, ascending.
 
     `begun` contains the ids of the rollouts that had begun before that record.
     """

@@ -1,4 +1,4 @@
-"""Maintained views: their analysis, and the SQL that computes their changed rows.
+"""Maintained views: the analysis of their queries, and the SQL that computes changed rows.
 
 In this package, DuckDB only opens empty tables. The job that stores a view's rows computes the rows
 (kappa/engine/views/view_maintenance.py). The first modules parse queries:
@@ -19,10 +19,10 @@ The other modules are about views:
 - view_tables.py: maintained views as the tables of a build
 - lineage.py: the rows of each table that a view's rows can depend on
 - column_sources.py: the columns of tables from which a view computes each of its own columns
-- reached_keys.py: the keys that changed rows reach through joins
+- reached_keys.py: the keys of view rows that join with changed rows of a table
 - incremental_view.py: counts and sums to which a slice adds its own counts and sums
 - ways.py: the method by which slices keep a view up to date
-- changes.py: the query for the rows that have changed
+- changes.py: the query for the view rows that have changed
 """
 
 __all__ = [

@@ -1,8 +1,8 @@
 """The query that computes the changed rows of a maintained view. Pure.
 
-The result of the view's query, for all keys or for the touched keys (ways.py), is compared with the
-stored rows. New rows, rows with other values and deleted rows are the slice's contributions to the
-view's table (kappa/tables/merge.py).
+The query compares the result of the view's query, for all keys or for the touched keys (ways.py),
+with the stored rows. New rows, rows with other values and deleted rows are the slice's
+contributions to the view's table (kappa/tables/merge.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def changes_sql(
 
     `query` is the view's own query, or a query for some of the view's rows. `relations` maps the
     name of each relation that `query` reads to a query for the rows of that relation. `stored` is a
-    query for the same part of the view as its table stores it, with the columns that identify rows.
-    `since` is the number of offsets that the build has folded so far. The returned query fails if
-    several rows have the same keys.
+    query for the stored rows of the same part of the view, including the columns that identify
+    rows. `since` is the number of offsets that the build has folded so far. If several rows of the
+    view have the same keys, the returned query fails.
     """
     kinds = dict(view.columns)
     columns = [name for name, _ in stored_columns(view)]
@@ -61,7 +61,7 @@ def changes_sql(
 
 
 def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns that the view's query returns, and the columns that identify rows.
+    """Lists the columns that a view's query returns, and the columns that identify a row.
 
     Each column is a pair of name and type.
     """
@@ -69,7 +69,10 @@ def stored_columns(view: TableBirth) -> tuple[tuple[str, str], ...]:
 
 
 def _unique(view: TableBirth) -> str:
-    """Returns a part of the query that returns no rows, and that fails if keys are not unique."""
+    """Returns a part of a query that fails if several rows of the view have the same keys.
+
+    Otherwise this part adds no rows to the result.
+    """
     if not view.keys:
         return ""
     keys, kinds = ", ".join(map(quoted, view.keys)), dict(view.columns)
@@ -125,9 +128,9 @@ _MEND = "fix its query, and kappa deploy makes a new build of it"
 
 
 class Unfit(Broken):
-    """The error for a view that cannot be computed over the present rows, with DuckDB's message.
+    """The error if a view cannot be computed over the present rows of its tables.
 
-    The view may be computable over other rows.
+    The message contains DuckDB's message. It may be possible to compute the view over other rows.
     """
 
 
@@ -142,7 +145,8 @@ def too_long(name: str, seconds: float) -> Unfit:
 def view_error(name: str, told: str) -> Broken:
     """Returns the error for a view that DuckDB could not compute. `told` is DuckDB's message.
 
-    The error is Unfit if other rows may be fit for the view, and otherwise Broken.
+    The error is Unfit if it may be possible to compute the view over other rows, and otherwise
+    Broken.
     """
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:

@@ -1,8 +1,8 @@
 """The columns of tables from which a view computes each of its columns. Pure.
 
-The values of a view's column follow from these source columns. Columns that only select or pair
-rows (in `where`, in a join's condition, in `group by`) are not sources. For a query or a column
-that this module does not understand, the result is None: no source is guessed.
+The values of a view's column are computed from these source columns. Columns that only select or
+pair rows (in `where`, in a join's condition, in `group by`) are not sources. For a query or a
+column that this module does not understand, the result is None: no source is guessed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class _UnknownError(Exception):
 
 
 def column_sources(statement: Tree, tables: Tables) -> list[Sources | None] | None:
-    """Returns the sources of each column of a query, in order.
+    """Returns the source columns of each column of a query, in order.
 
-    For a column that this module does not understand, the list contains None. `statement` is the
-    result of `json_serialize_sql` for the query. `tables` contains the types of the columns of each
-    table and view that the query may name. Returns None if the columns of the query cannot be
-    determined one by one.
+    Each element of the list is a set of (table, column) pairs, or None for a column that this
+    module does not understand. `statement` is the result of `json_serialize_sql` for the query.
+    `tables` contains the types of the columns of each table and view that the query may name.
+    Returns None instead of a list if the columns of the query cannot be determined one by one.
     """
     if is_recursive(statement):
         return None
@@ -47,9 +47,10 @@ class _SourceWalk:
         self._known: dict[int, list[Sources | None]] = {}
 
     def query(self, node: Tree, outer: tuple[Scope, ...]) -> list[Sources | None]:
-        """Returns the sources of a query's columns.
+        """Returns the source columns of each column of a query or subquery.
 
-        `outer` contains the scopes of the enclosing queries, the innermost first.
+        `node` is the tree of the query. `outer` contains the scopes (the visible columns) of the
+        enclosing queries, the innermost first.
         """
         if id(node) not in self._known:
             self._known[id(node)] = self._query(node, outer)
@@ -88,7 +89,11 @@ class _SourceWalk:
     def _expression(
         self, expression: Any, scopes: tuple[Scope, ...], named: dict[str, Any]
     ) -> Iterator[ColumnName]:
-        """Yields the sources of an expression. `named` maps the names of columns to expressions."""
+        """Yields the source columns of an expression, as (table, column) pairs.
+
+        `scopes` contains the visible columns of the query and of the enclosing queries. `named`
+        maps the names in the select list to their expressions.
+        """
         match expression:
             case Visible():
                 yield from self._visible(scopes[0], expression, scopes[1:])
@@ -108,7 +113,11 @@ class _SourceWalk:
     def _reference(
         self, names: Sequence[str], scopes: tuple[Scope, ...], named: dict[str, Any]
     ) -> Iterator[ColumnName]:
-        """Yields the sources of a name: a column, a field of a column, or an alias."""
+        """Yields the source columns of a name in a query, as (table, column) pairs.
+
+        `names` are the parts of the name, which refers to a column, to a field of a column, or to
+        an alias in the select list. `named` maps these aliases to their expressions.
+        """
         # `a.b.c` may be a column of a table, or a field of a column.
         spelled = [names[:2], names[:1]] if len(names) > 1 else [names[:1]]
         for depth, scope in enumerate(scopes):

@@ -1,9 +1,9 @@
-"""Rewritten queries whose rows leave DuckDB without a loss of precision.
+"""Queries that are rewritten so that DuckDB returns their values without a loss of precision.
 
 The rows are passed to Python or Arrow, or written to a Parquet file. The types of the query's
-columns are examined before the query runs. If a value of a column would lose precision on the way
-(kappa/declare/values/exact_sql.py), the query is wrapped in another query that writes the value
-exactly.
+columns are examined before the query runs. If a value of a column would lose precision there
+(kappa/declare/values/exact_sql.py), the query is wrapped in another query that converts the value
+to a form that is exact.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Names = Callable[[Iterable[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """A query to run, with the column names and DuckDB types of the original query.
+    """A rewritten query, with the column names and DuckDB types of the original query.
 
-    `as_json` contains the positions of the columns that the query returns as JSON text.
+    `as_json` contains the positions of the columns that the rewritten query returns as JSON text.
     """
 
     sql: str
@@ -34,7 +34,7 @@ class ExactQuery:
     as_json: tuple[int, ...] = ()
 
     def row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns a fetched row with the JSON texts replaced by their values."""
+        """Returns a row of the query's result in which JSON texts are replaced by their values."""
         if not self.as_json:
             return row
         values = list(row)
@@ -44,11 +44,11 @@ class ExactQuery:
 
 
 def python_query(duck: Connection, sql: str, *, times: bool, names: Names = tuple) -> ExactQuery:
-    """Rewrites a query so that Python can represent its rows exactly.
+    """Rewrites a query so that Python can represent the values of its rows exactly.
 
     If `times` is True, dates and timestamps become Python objects, unless they are outside the
-    range of Python's types. Raises DuckDB's errors, and UsageError if a column has a type that
-    cannot be represented.
+    range of Python's types. `names` makes the names of the columns distinct. Raises DuckDB's
+    errors, and UsageError if a column has a type that cannot be represented.
     """
     return _exact_query(
         duck, sql, names, lambda each, kind, column: python_sql(each, kind, column, times=times)
@@ -77,10 +77,10 @@ def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
 
 
 def arrow_query(duck: Connection, sql: str, *, parquet: bool, names: Names = tuple) -> ExactQuery:
-    """Rewrites a query so that Arrow can represent its rows exactly.
+    """Rewrites a query so that Arrow can represent the values of its rows exactly.
 
-    If `parquet` is True, a Parquet file can also represent the rows. Raises the errors of
-    `python_query`.
+    If `parquet` is True, a Parquet file can also represent the values. `names` makes the names of
+    the columns distinct. Raises the errors of `python_query`.
     """
     return _exact_query(
         duck,

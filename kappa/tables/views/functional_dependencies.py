@@ -1,8 +1,8 @@
-"""Functional dependencies: values that are equal in rows in which other values are equal. Pure.
+"""Finds values that are equal in all rows in which certain other values are equal. Pure.
 
 Two rows of a table with equal keys are the same row. Two rows of a subquery are also the same row
 if they have equal values in all columns by which the subquery groups, or in all columns of its
-`distinct`. A query that this module does not understand has no keys.
+`distinct`. A query that this module does not understand is treated as a query without keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNNESTS = {"unnest", "unlist", "generate_subscripts"}
 
 
 class TableKeys:
-    """The keys of tables and of subqueries over tables."""
+    """The keys of the tables that a query may read, and of the query's subqueries."""
 
     def __init__(self, tables: Mapping[str, TableBirth], aggregates: Collection[str]) -> None:
         """Collects the keys and columns of `tables`, which are the tables that a query may read.
@@ -50,7 +50,7 @@ class TableKeys:
     def groups(self, select: Tree) -> list[Any] | None:
         """Returns the expressions by which a select groups rows, or None if it does not group rows.
 
-        An expression that is not understood is None in the list.
+        In the list, None stands for an expression that this class does not understand.
         """
         outputs = self.scopes.outputs(select)
         if select["aggregate_handling"] == "FORCE_AGGREGATES":
@@ -64,10 +64,11 @@ class TableKeys:
         return any(str(each["function_name"]).lower() in self._aggregates for each in found)
 
     def item(self, item: Item, names: Collection[str]) -> tuple[bool, Collection[str]]:
-        """Returns those columns of an item that are determined by the item's columns `names`.
+        """Finds the columns of an item that are equal in rows with equal values in `names`.
 
-        The first value is True if `names` determine the whole row of the item. The second value
-        contains the determined columns.
+        An item is a table or a subquery in a `from` clause, and `names` are some of its columns.
+        The first value is True if the item has at most one row with given values in `names`. The
+        second value contains the names of the columns found.
         """
         rows, decided = False, names
         match item.tree:
@@ -90,7 +91,7 @@ class TableKeys:
         return rows, item.columns if rows else decided
 
     def named(self, visible: Iterable[Visible], tree: Any) -> Iterator[Visible]:
-        """Yields the columns of `visible` that a tree names.
+        """Yields those of the columns `visible` that the expressions in `tree` name.
 
         A name in a subquery of the tree counts only if the subquery itself has no column of that
         name.
@@ -110,7 +111,10 @@ class TableKeys:
 
 
 class Alike:
-    """The rows of a select that have the same values of certain expressions."""
+    """A group of rows of a select: the rows that have the same values of certain expressions.
+
+    The methods say which other expressions have the same value in all of these rows.
+    """
 
     def __init__(
         self,
@@ -123,10 +127,10 @@ class Alike:
     ) -> None:
         """Finds the columns and items that are equal in all rows with equal values of `same`.
 
-        `same` are expressions over the select. `is_grouped` is False for the rows within an
-        aggregate, which are not grouped yet. `window` is a window function of the select, or None.
-        A window function with the same order as `window` is equal in two rows if all of its parts
-        are equal.
+        An item is a table or a subquery in the select's `from` clause. `same` are expressions over
+        the select. `is_grouped` is False for the rows that an aggregate reads, which are not
+        grouped yet. `window` is a window function of the select, or None. Another window function
+        with the same order as `window` counts as equal in two rows if all of its parts are equal.
         """
         self._given = keys
         self._scope = keys.scopes.of(select)
@@ -160,9 +164,9 @@ class Alike:
         self._is_grouped = groups is not None
 
     def decides(self, expression: Any, *, by_name: bool = True) -> bool:
-        """Returns True if an expression has the same value in all rows of this object.
+        """Returns True if an expression has the same value in all rows of the group.
 
-        If `by_name` is True, a name may also be an alias in the select list.
+        If `by_name` is True, a name in the expression may also be an alias in the select list.
         """
         if expression is None:
             return False
@@ -209,7 +213,7 @@ class Alike:
         )
 
     def left_open(self, expressions: Iterable[Any]) -> list[str]:
-        """Returns the names in `expressions` whose values may differ between this object's rows.
+        """Returns the names in `expressions` whose values may differ between rows of the group.
 
         The names are for an error message. The list is empty if no expression may differ.
         """
@@ -224,9 +228,10 @@ class Alike:
         return list(dict.fromkeys(names)) or ["something else"] * bool(left)
 
     def _follow(self, conditions: list[Tree]) -> None:
-        """Finds the further columns and items that must be equal if those found so far are equal.
+        """Adds the columns and items that are equal because the columns found so far are equal.
 
-        `conditions` are the conditions of the select's `where` clause.
+        `conditions` are the conditions of the select's `where` clause, which may require columns to
+        be equal.
         """
         edges = self._scope.edges
         # The columns of a compared full join may come from either side.
@@ -296,7 +301,7 @@ class Alike:
         return rows, {*decided} & unique
 
     def _place(self, expression: Any) -> set[Place]:
-        """Returns a set with the place of the column that an expression names.
+        """Returns a set with the column that an expression names, as (item number, column name).
 
         The set is empty if the expression is not exactly one column.
         """
@@ -304,7 +309,11 @@ class Alike:
         return set() if found is None or len(found.places) != 1 else {*found.places}
 
     def _is_converted(self, place: Place, other: Tree) -> bool:
-        """Returns True if a text column is compared as a number, so that '1' equals '01'."""
+        """Returns True if a text column is compared with a constant of another type.
+
+        Then DuckDB converts the texts before it compares them, so that '1' and '01' may be equal.
+        `place` is the column, and `other` is the expression with which the column is compared.
+        """
         kind = self._given.scopes.kind(self._scope.items[place[0]], place[1])
         constants = [
             each["value"]["type"] for each in trees(other) if each.get("class") == "CONSTANT"
@@ -312,7 +321,7 @@ class Alike:
         return kind == "string" and any(each["id"] != "VARCHAR" for each in constants)
 
     def _plain(self, expression: Any) -> str:
-        """Returns a text that is the same for two expressions if the expressions are equal."""
+        """Returns a text of an expression. Two equal expressions have the same text."""
         match expression:
             case {"class": "COLUMN_REF"} | Visible() if found := self._scope.find(expression):
                 return str(found.places)

@@ -1,12 +1,12 @@
 """Views that are kept by change: each slice adds its counts and sums to the stored counts and sums.
 
-These views read a single table. A group's new count is the stored count, plus the number of rows
-that the slice adds to the group, minus the number of rows that the slice removes from the group. So
-the cost of a slice depends on the size of the change, however large the groups are. In addition to
-its columns, such a view stores the number of rows of each group, and the number of values of each
-sum. Minima and maxima are kept by change only if rows are never changed or deleted. Averages are
-not kept by change, because DuckDB computes an average with more digits than a stored column has.
-Pure, except that DuckDB parses queries and derives their types, without reading rows.
+Such a view groups the rows of a single table. A group's new count is the stored count, plus the
+number of rows that the slice adds to the group, minus the number of rows that the slice removes
+from the group. So the cost of a slice depends on the size of the change, however large the groups
+are. In addition to its columns, such a view stores the number of rows of each group, and the number
+of values of each sum. Minima and maxima are kept by change only if rows are never changed or
+deleted. Averages are not kept by change, because DuckDB computes an average with more digits than a
+stored column has. DuckDB parses the queries and derives their types; this module reads no rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ COME, GONE = "_come", "_gone"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A column of a group's state: a count, a minimum, a maximum or a sum.
+    """A stored aggregate of a group of rows: a count, a minimum, a maximum or a sum.
 
-    For a sum, `values` is the name of the state column with the number of summed values.
+    `name` is the name of the column in which the view stores the aggregate. For a sum, `values` is
+    the name of the column with the number of summed values.
     """
 
     name: str
@@ -48,9 +49,10 @@ class Counted:
 class ByChange:
     """The two queries by which a view is kept by change: `inner` and `outer`.
 
-    `inner` computes the states of groups from the table `table`, which it reads once, under that
-    name. `outer` computes the view's columns from the relation STATE, which contains the states.
-    `keys` are the columns by which the view groups. `state` are the columns of the state.
+    The *state* of a group is its stored counts, minima, maxima and sums. `inner` computes the
+    states of groups from the table `table`, which it reads once, under that name. `outer` computes
+    the view's columns from the relation STATE, which contains the states of the groups. `keys` are
+    the columns by which the view groups, and `state` are the columns of a state.
     """
 
     table: str
@@ -61,19 +63,23 @@ class ByChange:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Returns the names of the state columns, which are stored with the view's columns."""
+        """Returns the names of the columns with stored counts, minima, maxima and sums.
+
+        They are stored in the view's table, in addition to the view's columns.
+        """
         return tuple(each.name for each in self.state)
 
     def whole(self) -> str:
-        """Returns the query for all rows of the view, including the state columns."""
+        """Returns the query for all rows of the view, including the stored counts and sums."""
         return f"with {STATE} as ({self.inner}) {self.outer}"
 
     def changed(self, stored: str, parts: Iterable[str]) -> str:
-        """Returns the query for the new state of groups.
+        """Returns the query for the new counts and sums of groups after a slice.
 
-        `stored` is the query for the groups' state before the slice. `parts` contains the names of
-        the relations that exist. The relation COME contains the states of the rows that the slice
-        has added, and the relation GONE contains the states of the rows that the slice has removed.
+        `stored` is the query for the groups' counts and sums before the slice. The returned query
+        also reads the relation COME, with the counts and sums over the rows that the slice has
+        added, and the relation GONE, with those over the rows that the slice has removed. `parts`
+        contains the names of those of the two relations that exist.
         """
         keys = ", ".join(map(quoted, self.keys))
         columns = f"{keys}, {', '.join(self.columns)}"
@@ -102,7 +108,7 @@ class ByChange:
 def by_change(
     duck: Connection, statement: Tree, keys: Sequence[str], tables: Mapping[str, TableBirth]
 ) -> ByChange | None:
-    """Splits a view's query so that slices can keep the view by change.
+    """Splits a view's query into the two queries by which slices keep the view by change.
 
     Returns None if the view cannot be kept by change. `statement` is the query's tree, and `keys`
     are the view's keys. `tables` are the tables that the query may read. `duck` is a connection in
@@ -136,7 +142,7 @@ def by_change(
 
 
 class _NotByChange(Exception):
-    """The error for a query of which some part cannot be kept by change."""
+    """The error for a query that cannot be kept by change, because of one of its parts."""
 
 
 def _is_simple(select: Tree, tables: Container[str]) -> bool:
@@ -161,7 +167,11 @@ def _is_simple(select: Tree, tables: Container[str]) -> bool:
 
 
 class _Parts:
-    """The columns of a query while the query is split into an inner and an outer query."""
+    """The parts of a view's query while the query is split into an inner and an outer query.
+
+    The inner query computes counts and sums of groups; the outer query computes the view's columns
+    from these counts and sums.
+    """
 
     def __init__(self, known: frozenset[str], scopes: Scopes, *, is_appended: bool) -> None:
         self._aggregates = known
@@ -173,9 +183,10 @@ class _Parts:
         self._known: list[tuple[Tree, str]] = []
 
     def made(self, select: Tree, keys: Sequence[str]) -> tuple[Tree, Tree]:
-        """Returns the inner and the outer query.
+        """Returns the trees of the inner and the outer query of a view.
 
-        Raises _NotByChange if the query cannot be kept by change.
+        `select` is the tree of the view's query, and `keys` are the view's keys. Raises
+        _NotByChange if the view cannot be kept by change.
         """
         groups = [each for each in select["select_list"] if not self._aggregates_in(each)]
         names = [_name(each) for each in groups]
@@ -211,7 +222,7 @@ class _Parts:
         return inner, outer
 
     def _are_groups(self, select: Tree, groups: Sequence[Tree]) -> bool:
-        """Returns True if a select groups by exactly these columns of its select list."""
+        """Returns True if a select groups by exactly the columns `groups` of its select list."""
         find = self._scopes.of(select).find
         by = self._scopes.groups(select)
 
@@ -237,7 +248,10 @@ class _Parts:
         )
 
     def _outer(self, expression: Any) -> Any:
-        """Rewrites an expression to read the state. Raises _NotByChange if that is impossible."""
+        """Rewrites an expression of the view so that it reads the stored counts and sums.
+
+        Raises _NotByChange if that is impossible.
+        """
         match expression:
             case list():
                 return [self._outer(each) for each in expression]
@@ -253,7 +267,7 @@ class _Parts:
         return expression
 
     def _counted(self, aggregate: Tree) -> str:
-        """Adds an aggregate to the state, and returns the name of the new state column.
+        """Adds a column for an aggregate to the stored counts and sums, and returns its name.
 
         Raises _NotByChange if the aggregate cannot be kept by change.
         """
@@ -283,7 +297,7 @@ def _name(expression: Tree) -> str:
 
 
 def _bare(tree: Any) -> Any:
-    """Returns a tree without aliases and without positions in the query's text."""
+    """Returns a part of a query's tree without aliases and positions in the query's text."""
     match tree:
         case dict():
             return {

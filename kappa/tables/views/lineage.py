@@ -1,11 +1,10 @@
 """The rows of each table on which a view's rows can depend, from the parsed query. Pure.
 
 View rows with the same values in the columns `by` of the view belong together. A column in `by` may
-be the unchanged column of a table, or a join may compare the column with a column of a table by
-equality. Then view rows with certain values in `by` depend only on rows of that table with the same
-values there. So these view rows can be computed from these table rows alone. Nothing is assumed:
-for a query that this module does not understand, the result contains the reason instead of a
-lineage.
+be the unchanged column of a table, or a join may require that the column equals a column of a
+table. Then view rows with certain values in `by` depend only on those rows of that table that have
+the same values in that column. So these view rows can be computed from these table rows alone. For
+a query that this module does not understand, the result contains the reason instead.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kappa.tables.views.syntax_tree import Tree, expanded, is_recursive, meant, 
 
 @dataclass(slots=True)
 class Reading:
-    """A place at which a query reads a table.
+    """A place at which a view's query reads a table.
 
     `by` maps each `by` column of the view to the column of the table with the same value, if there
     is one. `lost` maps each other `by` column to the reason why no such column of the table is
@@ -34,13 +33,16 @@ class Reading:
 
     @property
     def table(self) -> str:
-        """Returns the name of the table."""
+        """Returns the name of the table that is read, in lower case."""
         return lowered(str(self.tree["table_name"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A query's tree with expanded named subqueries, and the places where it reads tables."""
+    """A view's query, and the places where the query reads tables.
+
+    `tree` is the query's tree, in which each named subquery (`with`) is replaced by its query.
+    """
 
     tree: Tree
     scopes: Scopes
@@ -50,16 +52,17 @@ class Lineage:
 
     @property
     def node(self) -> Tree:
-        """Returns the node of the query itself."""
+        """Returns the node of the query itself, without the statement around it."""
         node: Tree = self.tree["statements"][0]["node"]
         return node
 
 
 def lineage_of(statement: Tree, tables: Tables, by: Sequence[str]) -> Lineage:
-    """Returns the lineage of a query, by following its columns `by` to the tables in the query.
+    """Finds the columns of tables that have the same values as the columns `by` of a query.
 
-    `statement` is the result of `json_serialize_sql` for the query, and `tables` contains the types
-    of the columns of each table.
+    The result contains such columns for each place at which the query reads a table. `statement` is
+    the result of `json_serialize_sql` for the query, and `tables` contains the types of the columns
+    of each table.
     """
     if is_recursive(statement):
         return Lineage(statement, Scopes(tables), (), "its query is recursive")
@@ -87,8 +90,9 @@ class _Following:
     def follow(self, node: Tree, wanted: Mapping[int, str], lost: Mapping[str, str]) -> None:
         """Follows columns of a query into the tables and subqueries that the query reads.
 
-        `wanted` maps the number of each followed column to its `by` column. `lost` maps each `by`
-        column that cannot be followed to the reason.
+        `wanted` contains the followed columns: it maps the number of a column of the query to the
+        name of the view's `by` column. `lost` maps each `by` column that cannot be followed to the
+        reason.
         """
         if has_limit(node):
             lost = {**lost, **dict.fromkeys(wanted.values(), "the query has a limit")}

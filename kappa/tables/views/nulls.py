@@ -1,8 +1,8 @@
-"""Nulls in as-of joins: a comparison with a null is never true, as in SQL. Pure.
+"""Rewrites as-of joins so that a null matches nothing, as in standard SQL. Pure.
 
-DuckDB 1.5 has two plans for an as-of join. One plan treats a null as the latest time, and the other
-plan treats a null as no time. If several columns are compared and have nulls, DuckDB may also match
-rows that are not equal. Source: https://github.com/duckdb/duckdb/pull/24199. If the join's
+DuckDB 1.5 has two plans for an as-of join. One plan treats a null as the latest time, and in the
+other plan a null matches nothing. If several columns are compared and have nulls, DuckDB may also
+match rows that are not equal. Source: https://github.com/duckdb/duckdb/pull/24199. If the join's
 condition excludes nulls, DuckDB always matches the right rows.
 """
 
@@ -28,18 +28,19 @@ def asof_joins(tree: Any) -> list[Tree]:
 
 
 def unsure_asof(tree: Tree) -> tuple[str, str] | None:
-    """Returns the first part of a query's as-of joins that DuckDB may compute in two ways.
+    """Returns the first as-of join in a query that cannot be rewritten to exclude nulls.
 
-    The result is a description of the part, and a remedy for the user. Returns None if there is no
-    such part.
+    The result is a description of the join, and a remedy for the user. Returns None if all as-of
+    joins can be rewritten.
     """
     return next(filter(None, map(unsure_join, asof_joins(tree))), None)
 
 
 def unsure_join(join: Tree) -> tuple[str, str] | None:
-    """Returns the part of a single as-of join that DuckDB may compute in two ways, and a remedy.
+    """Describes an as-of join that cannot be rewritten to exclude nulls, with a remedy.
 
-    Returns None if there is no such part.
+    DuckDB may compute wrong rows for such a join, or may hang. Returns None if the join can be
+    rewritten.
     """
     if join["join_type"] in {"RIGHT", "FULL"}:
         return (
@@ -61,7 +62,7 @@ def unsure_join(join: Tree) -> tuple[str, str] | None:
 
 
 def without_nulls(tree: Tree) -> Tree:
-    """Returns a query in which the conditions of as-of joins exclude nulls."""
+    """Returns the tree of a query in which the conditions of as-of joins exclude nulls."""
     if not asof_joins(tree):
         return tree
     found: Tree = copied(tree)

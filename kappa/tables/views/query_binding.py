@@ -1,4 +1,4 @@
-"""Declared queries in a form with exactly one meaning in DuckDB, and a check for use in slices.
+"""Gives declared queries a form with exactly one meaning, and checks that slices can use them.
 
 In a slice, a view's query reads its tables as named subqueries. A table has a schema, which can
 distinguish two relations of the same name. A named subquery has no schema, so a query that depends
@@ -16,9 +16,9 @@ from kappa.tables.views.syntax_tree import sql_of, tree_of
 
 
 def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> str | None:
-    """Returns the reason why DuckDB cannot run a query over these named relations, or None.
+    """Returns the reason why DuckDB cannot run a query over named subqueries, or None.
 
-    `relations` maps the name of each relation to a query. `duck` is a connection in which the
+    `relations` maps the name of each subquery to its query. `duck` is a connection in which the
     tables of these queries exist; no rows are read.
     """
     named = ", ".join(f"{quoted(name)} as ({each})" for name, each in relations.items())
@@ -32,7 +32,7 @@ def why_not_bound(duck: Connection, sql: str, relations: Mapping[str, str]) -> s
 def declared_sql(duck: Connection, sql: str) -> str:
     """Returns a declared query in a form that has the same result under all of DuckDB's plans.
 
-    A query without an as-of join is returned unchanged.
+    Only a query with an as-of join is changed: its conditions then exclude nulls.
     """
     if "asof" not in sql.lower():
         return sql

@@ -1,10 +1,10 @@
-"""The keys of a view that changed rows of a table reach through joins. Pure.
+"""The keys of the view rows that changed rows of a table can affect through joins. Pure.
 
 This module is for tables that do not contain the view's keys as columns. For example, a customer's
 row contains no order, but view rows about orders depend on the customer's row. The touched keys are
 computed by a query that contains only the joins and conditions of the view's query, and that reads
-the changed rows instead of the table. That query is derived from the view's parsed query, as a
-lineage is. If it cannot be derived for certain, the result is None.
+the changed rows instead of the table. That query is derived from the view's parsed query. If it is
+not certain that the derived query finds all touched keys, the result is None.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kappa.tables.views.syntax_tree import Tree, conjuncts, copied, trees
 
 
 def reached_by(scopes: Scopes, node: Tree, reading: Tree, wanted: Mapping[str, str]) -> Tree | None:
-    """Returns the query for the keys that changed rows of `reading` can affect, or None.
+    """Returns the query for the keys that changed rows at the place `reading` can affect, or None.
 
     `node` is the view's query, and `reading` is one place in it at which a table is read. `wanted`
     maps the columns of `node` that form a key to the names in the result. The returned query still
-    reads all tables, under the same names. If only rows of that reading are added or deleted, the
+    reads all tables, under the same names. If rows are added or deleted only at that place, the
     result of the returned query contains at least the keys of the view's rows that are added,
     deleted or changed. Returns None if no such query can be derived for certain.
     """
@@ -104,7 +104,7 @@ def _of_select(
 
 
 def _output_expression(expression: Any) -> Tree:
-    """Returns the tree of the expression that computes an output column."""
+    """Returns the tree of the expression that computes a column of a query's result."""
     if isinstance(expression, Visible):
         names = [expression.alias, expression.name] if expression.alias else [expression.name]
         return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": names}
@@ -112,7 +112,11 @@ def _output_expression(expression: Any) -> Tree:
 
 
 def _joins_above(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
-    """Yields the joins that contain a reading, outermost first, each with the reading's side."""
+    """Yields the joins in a `from` clause that contain the place `reading`, outermost first.
+
+    Each join is yielded with the side ("left" or "right") on which the place is. `reading` is a
+    place at which the query reads a table.
+    """
     while tree.get("type") == "JOIN":
         side = "left" if _has_part(tree["left"], reading) else "right"
         yield tree, side
@@ -120,29 +124,38 @@ def _joins_above(tree: Tree, reading: Tree) -> Iterator[tuple[Tree, str]]:
 
 
 def _turned_joins(tree: Tree, reading: Tree) -> Iterator[Tree]:
-    """Yields the joins around a reading that must be turned into inner or semi joins.
+    """Yields the joins that must become inner or semi joins in the query for touched keys.
 
-    Then these joins return exactly the rows that match a row of the reading.
+    They contain the place `reading`, at which the query reads a table. After the change, the joins
+    return exactly the rows that match a row read at that place.
     """
     yield from (join for join, side in _joins_above(tree, reading) if _may_lack(join, side))
 
 
 def _may_lack(join: Tree, side: str) -> bool:
-    """Returns True if a result row of the join may have no matching row on the side `side`."""
+    """Returns True if a row of a join's result may have no matching row on the side `side`.
+
+    `side` is "left" or "right".
+    """
     if side == "left":
         return bool(join["join_type"] == "RIGHT")
     return join["join_type"] in {"LEFT", "SEMI", "ANTI"} or join["ref_type"] == "ASOF"
 
 
 def _is_followed(join: Tree) -> bool:
-    """Returns True if the rows of a join that depend on a row of either side can be found."""
+    """Returns True if Kappa can find the rows of a join's result that depend on a given row.
+
+    The given row is on either side of the join.
+    """
     return join["ref_type"] in {"REGULAR", "ASOF", "CROSS"} and join["join_type"] != "FULL"
 
 
 def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
-    """Returns the numbers of the items on the reading's side of the joins that must be turned.
+    """Returns the numbers of the tables and subqueries that a row of the result may lack.
 
-    See `_turned_joins`. Returns None if the joins around the reading cannot be followed.
+    These are the tables and subqueries on one side of the outermost join that `_turned_joins`
+    yields: the side with the place `reading`. Returns None if no query can find the rows that
+    depend on a row read at that place.
     """
     lacking, upper = set[int](), list[Tree]()
     for join, side in _joins_above(tree, reading):
@@ -165,7 +178,10 @@ def _lacking_items(scope: Scope, tree: Tree, reading: Tree) -> set[int] | None:
 
 
 def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
-    """Returns True if an expression certainly reads no column of these items."""
+    """Returns True if an expression certainly reads no column of certain tables and subqueries.
+
+    `items` contains their numbers in the `from` clause.
+    """
     for each in trees(expression):
         if each.get("class") == "SUBQUERY" or each.get("class") == "STAR":
             return False
@@ -177,9 +193,10 @@ def _reads_none_of(scope: Scope, expression: Any, items: Iterable[int]) -> bool:
 
 
 def _is_plain(scopes: Scopes, tree: Tree, reading: Tree) -> bool:
-    """Returns True if each row of an item comes from single rows of the reading.
+    """Returns True if each row of a subquery comes from a single row at the place `reading`.
 
-    Also returns True if the item does not contain the reading.
+    `tree` is the table or subquery, and `reading` is a place at which a table is read. Also returns
+    True if `tree` is that place itself, or does not contain it.
     """
     if tree is reading or not _has_part(tree, reading):
         return True

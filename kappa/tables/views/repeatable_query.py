@@ -91,7 +91,10 @@ def is_by_order(window: Tree) -> bool:
 
 
 def has_row_frame(window: Tree) -> bool:
-    """Returns True if a window's frame may contain only some of several tied rows."""
+    """Returns True if a window's frame may contain only some of several tied rows.
+
+    That is the case if the frame counts rows (`rows between ...`).
+    """
     return any(str(window[each]).endswith("_ROWS") for each in ("start", "end"))
 
 
@@ -106,7 +109,7 @@ def _limited(node: Tree) -> tuple[str, str] | None:
 
 
 def _numbers_rows(duck: Connection, statement: Tree) -> bool:
-    """Returns True if a query reads `rowid`, a hidden column of DuckDB's tables."""
+    """Returns True if a query reads the hidden column `rowid`, which DuckDB's tables have."""
     if not any(
         "rowid" in map(str.lower, each.get("column_names", ())) for each in trees(statement)
     ):

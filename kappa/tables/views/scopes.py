@@ -1,7 +1,8 @@
-"""The columns that a query's `from` clause makes visible, and equal columns. Pure.
+"""The columns that a query's `from` clause makes visible, and which of them are equal. Pure.
 
-A query is a tree from DuckDB's own parser, with named subqueries expanded (syntax_tree.py). A part
-that this module does not understand has no columns: nothing is concluded from that part.
+A query is a tree from DuckDB's own parser, in which each named subquery (`with`) is replaced by its
+query. A part that this module does not understand counts as having no columns: nothing is concluded
+from that part.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ Tables = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """A column that expressions can name.
+    """A column that the expressions of a select can name.
 
-    The column equals the column at each of `places`, in every row in which that column has a value.
-    `given` is False if the column may be null because an outer join found no matching row. `bare`
-    is False if the column's name must be written with the alias before it.
+    `places` contains columns of tables and subqueries in the `from` clause. The column equals each
+    of these columns, in every row in which the column has a value. `given` is False if the column
+    may be null because an outer join found no matching row. `bare` is False if expressions must
+    write the alias before the column's name.
     """
 
     name: str
@@ -49,8 +51,8 @@ class Item:
 class Scope:
     """The columns that a `from` clause makes visible.
 
-    An edge (one, other) means: rows with certain values in the column `one` are only joined to rows
-    with the same values in the column `other`.
+    `edges` contains pairs (one, other) of columns: rows with certain values in the column `one` are
+    only joined to rows with the same values in the column `other`.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -83,13 +85,16 @@ class Scope:
         return found[0] if len(found) == 1 else None
 
     def may_have(self, name: str) -> bool:
-        """Returns True if a name may be a visible column or an alias of an item."""
+        """Returns True if a name may be a visible column, or the alias of a table or subquery."""
         return any(
             (each.bare and each.name == name) or each.alias == name for each in self.visible
         ) or any(not item.columns for item in self.items)
 
     def reached(self, places: Sequence[Place]) -> set[Place]:
-        """Returns the columns at `places`, and all columns that must have the same values."""
+        """Returns the columns at `places`, and all columns that must have the same values.
+
+        A column is a pair: the number of the table or subquery in the `from` clause, and a name.
+        """
         found, new = set[Place](), {*places}
         while new:
             found |= new
@@ -98,18 +103,22 @@ class Scope:
 
 
 class Scopes:
-    """The scopes of all selects in a tree, each computed once."""
+    """The scopes (the visible columns) of all selects in a query's tree, each computed once."""
 
     def __init__(self, tables: Tables) -> None:
-        """Prepares the scopes of a tree.
+        """Prepares the scopes of the selects in a query's tree, without computing them.
 
-        `tables` contains the column types of each table that the tree may name.
+        `tables` contains the column types of each table that the query may name.
         """
         self._tables = tables
         self._made: dict[int, Scope] = {}
 
     def of(self, select: Tree) -> Scope:
-        """Returns the scope of a select's `from` clause, with the equalities of its `where`."""
+        """Returns the columns that a select's `from` clause makes visible.
+
+        The result also contains the equalities of columns that the select's `where` clause
+        requires.
+        """
         if id(select) not in self._made:
             scope = Scope()
             self._made[id(select)] = scope
@@ -119,10 +128,10 @@ class Scopes:
         return self._made[id(select)]
 
     def outputs(self, node: Tree) -> list[tuple[str, Any]] | None:
-        """Returns the columns of a query, each as a name and an expression or a Visible.
+        """Returns the columns of a query's result, as (name, expression) pairs.
 
-        A column of a set operation has None for the expression. Returns None if the columns are not
-        known.
+        The expression is a tree, or a Visible for a column that `*` selects. For a set operation,
+        such as a `union`, the expression is None. Returns None if the columns are not known.
         """
         match node:
             case {"type": "SELECT_NODE"}:
@@ -133,10 +142,11 @@ class Scopes:
         return None
 
     def groups(self, select: Tree) -> list[Any]:
-        """Returns the expressions in the `group by` of a select, with None for unknown expressions.
+        """Returns the expressions by which the `group by` of a select groups rows.
 
-        In a `group by`, DuckDB looks for a bare name first among the columns of the `from` clause,
-        and then among the names of the select list.
+        In the list, None stands for an unknown expression. In a `group by`, DuckDB looks for a bare
+        name first among the columns of the `from` clause, and then among the names of the select
+        list.
         """
         return [self._grouped(select, each) for each in select["group_expressions"]]
 
@@ -156,9 +166,9 @@ class Scopes:
         return expression
 
     def kind(self, item: Item, column: str) -> str | None:
-        """Returns the type of an item's column.
+        """Returns the type of a column of a table or subquery in a `from` clause.
 
-        Returns None if the column does not come unchanged from a column of a table.
+        Returns None if the column is not the unchanged column of a table.
         """
         if item.columns.count(column) != 1:
             return None
@@ -207,7 +217,10 @@ class Scopes:
         return found
 
     def _relation(self, scope: Scope, tree: Any) -> list[Visible]:
-        """Adds the items of a `from` clause to a scope. Returns the columns that can be named."""
+        """Adds the tables and subqueries of a `from` clause to a scope.
+
+        Returns the columns of the clause that expressions can name.
+        """
         match tree:
             case {"type": "JOIN"}:
                 return self._join(scope, tree)
@@ -234,11 +247,12 @@ class Scopes:
         return [Visible(each, alias, ((len(scope.items) - 1, each),)) for each in columns]
 
     def _join(self, scope: Scope, tree: Tree) -> list[Visible]:
-        """Adds a join's items and equalities to a scope. Returns the columns that can be named.
+        """Adds a join's tables, subqueries and equal columns to a scope.
 
-        A left or right join keeps all rows of one side. For such a join, an equality is added only
-        in the direction from this side to the other side: a kept row is only joined to equal rows,
-        but a row of the other side may be absent from the result.
+        Returns the columns of the join that expressions can name. A left or right join keeps all
+        rows of one side. For such a join, an equality is added only in the direction from this side
+        to the other side: a kept row is only joined to equal rows, but a row of the other side may
+        be absent from the result.
         """
         left, right = (self._relation(scope, tree[side]) for side in ("left", "right"))
         kind = tree["join_type"]
@@ -291,9 +305,9 @@ class Scopes:
         return visible
 
     def _where(self, scope: Scope, condition: Tree) -> None:
-        """Adds the column equalities of a `where` condition.
+        """Adds the equality of two columns that a `where` condition requires to a scope.
 
-        The condition holds for all rows of the result.
+        The condition is true for all rows of the result. Conditions of other kinds are ignored.
         """
         match condition:
             case {"type": "COMPARE_EQUAL", "left": left, "right": right}:
@@ -316,10 +330,11 @@ class Scopes:
         to_left: bool,
         to_right: bool,
     ) -> None:
-        """Adds the edges between two equal columns, if both columns have the same type.
+        """Adds the equality of two columns to a scope, if both columns have the same type.
 
-        With different types, a value is converted before the comparison, so that unequal values may
-        match.
+        With different types, a value is converted before the comparison, so that different values
+        may match. `to_right` adds the edge from `one` to `other`, and `to_left` the edge from
+        `other` to `one`.
         """
         for left in () if one is None else one.places:
             for right in () if other is None else other.places:
@@ -358,7 +373,7 @@ def _merged_column(kind: str, left: Visible, right: Visible) -> Visible:
 
 
 def _not_given(scope: Scope, visible: Sequence[Visible]) -> list[Visible]:
-    """Returns the columns of one side of an outer join, marked as possibly null.
+    """Marks the columns of one side of an outer join as possibly null, and returns them.
 
     The columns of that side are null in a row that has no match on that side. The function also
     removes these columns from the scope's `paired` columns.

@@ -19,7 +19,7 @@ _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 def served_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that readers see, or None if readers see all rows.
+    """Returns the SQL condition for the rows that readers see, or None if readers see all rows.
 
     `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
     DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
@@ -33,9 +33,9 @@ def served_condition(table: TableBirth, clock: int | None) -> str | None:
 
 
 def gone_condition(table: TableBirth, clock: int | None) -> str | None:
-    """Returns the condition for the rows that have expired at `clock`, or None.
+    """Returns the SQL condition for the rows that have expired, or None if no row can have expired.
 
-    The result is None if no row of the table can have expired.
+    `clock` is the log's clock at the frontier.
     """
     least = least_kept(table, clock)
     if table.expiry is None or least is None:
@@ -56,20 +56,21 @@ def _moment_sql(micros: int) -> str:
 
 
 def least_kept(table: TableBirth, clock: int | None) -> int | None:
-    """Returns the earliest time that a row's expiry column can contain if the row has not expired.
+    """Returns the earliest time in the expiry column of a row that has not expired.
 
-    The time is in microseconds since 1970. Returns None if no row can have expired.
+    The time is in microseconds since 1970. `clock` is the log's clock at the frontier. Returns None
+    if no row can have expired.
     """
     return None if table.expiry is None or clock is None else table.expiry.least_kept(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A selection of the rows that equal some row of a relation in certain columns.
+    """A selection of rows: those that equal a row of another relation in certain columns.
 
-    `name` is the name of the relation. `columns` maps each compared column of the rows to a column
-    of the relation. DuckDB can skip parts of files only if the comparison is an equality, and a
-    null is equal to nothing. So set `has_nulls` to False if the relation has no nulls.
+    `name` is the name of the other relation. `columns` maps each compared column of the rows to a
+    column of that relation. DuckDB can skip parts of files only if the comparison is an equality,
+    and a null is equal to nothing. So set `has_nulls` to False if the relation has no nulls.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Among:
     has_nulls: bool = True
 
     def of(self, sql: str) -> str:
-        """Returns the query for the selected rows among the rows of the query `sql`."""
+        """Returns the query for those rows of the query `sql` that are selected."""
         return self._joined(sql, "semi")
 
     def others_of(self, sql: str) -> str:
@@ -102,13 +103,14 @@ def read_sql(
     recent: Iterable[Sequence[str]] = (),
     among: Among | None = None,
 ) -> str:
-    """Returns the DuckDB query for the served rows of a table that consists of these files.
+    """Returns the DuckDB query for the rows of a table that readers see.
 
-    `clock` is the log's clock at the frontier; it decides which rows have expired. `wanted` lists
-    the columns to read instead of the served columns. `recent` contains the files of each table of
-    recent rows (kappa/engine/write/recent_rows.py), which are folded into the rows. With `among`,
-    only the rows that `among` selects are read. Every column is cast to its declared type: Delta's
-    writers store times in two ways, and without a cast the first file would decide the type.
+    `paths` are the table's data files. `clock` is the log's clock at the frontier; it decides which
+    rows have expired. `wanted` lists the columns to read instead of the served columns. `recent`
+    contains the files of each table of recent rows, whose contributions are folded into the rows.
+    With `among`, only the rows that `among` selects are read. Every column is cast to its declared
+    type: Delta's writers store times in two ways, and without a cast the first file would decide
+    the type.
     """
     columns = table.served if wanted is None else tuple(wanted)
     waiting = [parquet_sql(contribution_columns(table), files) for files in recent if files]
@@ -134,11 +136,12 @@ def folded_sql(
     *,
     clock: int | None,
 ) -> str:
-    """Returns the DuckDB query for served rows: stored rows with contributions folded in.
+    """Returns the DuckDB query for a table's served rows, with recent rows folded in.
 
-    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions.
-    Each of these queries returns all columns. `clock` is the log's clock at the frontier; it
-    decides which rows have expired.
+    `stored` is a query for the stored rows, and each of `waiting` is a query for contributions that
+    wait in a table of recent rows. Each of these queries returns all columns; the returned query
+    returns `columns`. `clock` is the log's clock at the frontier; it decides which rows have
+    expired.
     """
     condition = served_condition(table, clock)
     where = "" if condition is None else f" where {condition}"
@@ -149,9 +152,9 @@ def folded_sql(
 
 
 def failing_sql(columns: Iterable[tuple[str, str]], why: str) -> str:
-    """Returns a query that has these columns, but fails with the message `why` when it runs.
+    """Returns a query that fails with the message `why` when it runs.
 
-    The columns are pairs of name and Spark type.
+    `columns` are the columns of the query, as pairs of name and Spark type.
     """
     columns = tuple(columns)
     nothing = ", ".join(f"null as {quoted(name)}" for name, _ in columns)

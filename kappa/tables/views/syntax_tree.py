@@ -1,4 +1,4 @@
-"""The tree of a query, in the form of DuckDB's parser (`json_serialize_sql`), and its parts."""
+"""The tree of a query, as DuckDB's parser returns it (`json_serialize_sql`), and its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tree_of(duck: Connection, sql: str) -> Tree:
 
 
 def sql_of(duck: Connection, tree: Tree) -> str:
-    """Returns the SQL text of a tree, and makes sure that the text has the tree's meaning.
+    """Returns the SQL text of a query's tree, and makes sure that the text has the same meaning.
 
     DuckDB writes a cross join as a comma and omits parentheses, and a comma binds less than all
     other joins. So this function writes a cross join within another join as an inner join. DuckDB
@@ -39,7 +39,11 @@ def sql_of(duck: Connection, tree: Tree) -> str:
 
 
 def _with_meaning(tree: Any, *, in_join: bool = False) -> Any:
-    """Returns a copy of a part of a tree, changed so that DuckDB writes it with its meaning."""
+    """Returns a copy of a part of a tree for which DuckDB writes SQL with the same meaning.
+
+    DuckDB would write some cross joins and doubles as SQL with another meaning; these parts are
+    replaced.
+    """
     if isinstance(tree, list):
         return [_with_meaning(each) for each in tree]
     if not isinstance(tree, dict):
@@ -62,7 +66,7 @@ def _with_meaning(tree: Any, *, in_join: bool = False) -> Any:
 
 
 def _cast_constant(value: str, kind: str, alias: str = "") -> Tree:
-    """Returns the tree of a cast of a text to a type, in the parser's form."""
+    """Returns the tree of an expression that casts a text to a type."""
     varchar = {"id": "VARCHAR", "type_info": None}
     constant = {"type": varchar, "is_null": False, "value": value}
     return {
@@ -107,7 +111,7 @@ def functions_in(tree: object) -> Iterator[str]:
 
 
 def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
-    """Yields all nodes of a tree. With `within`, the nodes of subqueries are left out."""
+    """Yields all nodes of a query's tree. With `within`, the nodes of subqueries are left out."""
     pending = [tree] if isinstance(tree, _PARTS) else []
     # All parts go through one generator, not through a generator for each level of the tree.
     while pending:
@@ -122,7 +126,7 @@ def trees(tree: Any, *, within: bool = False) -> Iterator[Tree]:
 
 
 def copied(tree: Any) -> Any:
-    """Returns a deep copy of a tree, much faster than `copy.deepcopy`."""
+    """Returns a deep copy of a query's tree, much faster than `copy.deepcopy`."""
     if isinstance(tree, dict):
         return {
             key: copied(each) if isinstance(each, _PARTS) else each for key, each in tree.items()
@@ -131,14 +135,18 @@ def copied(tree: Any) -> Any:
 
 
 def is_recursive(tree: Tree) -> bool:
-    """Returns True if a query has a recursive named subquery, which cannot be expanded."""
+    """Returns True if a query has a recursive named subquery (`with recursive`).
+
+    Such a subquery cannot be expanded (see `expanded`).
+    """
     return any(each.get("type") == "RECURSIVE_CTE_NODE" for each in trees(tree))
 
 
 def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
-    """Returns a copy of a query's tree in which each named subquery replaces the reads of its name.
+    """Returns a copy of a query's tree without named subqueries (`with`).
 
-    The query must not be recursive.
+    Where the query reads a named subquery, the copy contains the subquery itself. The query must
+    not be recursive.
     """
     named = {} if named is None else named
     if not isinstance(tree, dict):
@@ -172,7 +180,7 @@ def expanded(tree: Any, named: Mapping[str, Tree] | None = None) -> Any:
 
 
 def conjuncts(expression: Any) -> Iterator[Any]:
-    """Yields the conditions that `and` combines in an expression."""
+    """Yields the conditions that an expression combines with `and`."""
     match expression:
         case {"type": "CONJUNCTION_AND", "children": list(children)}:
             for child in children:
@@ -182,7 +190,12 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def joins(tree: Any, first: int = 0) -> Iterator[Join]:
-    """Yields the joins of a `from` clause. A nested join comes before the join that contains it."""
+    """Yields the joins of a `from` clause. A nested join comes before the join that contains it.
+
+    Each join is yielded as a tuple: its tree, the number of the first table or subquery on its
+    left, the number of the first one on its right, and the number after its last one. The numbers
+    begin with `first`.
+    """
     if isinstance(tree, dict) and tree.get("type") == "JOIN":
         left = [*joins(tree["left"], first)]
         middle = left[-1][-1] if left else first + 1
@@ -192,10 +205,10 @@ def joins(tree: Any, first: int = 0) -> Iterator[Join]:
 
 
 def place_of(expression: Any) -> int | None:
-    """Returns the position in a select list that a whole number in another clause refers to.
+    """Returns the position in the select list to which an expression refers, or None.
 
-    Returns None for any other expression: in these clauses, DuckDB treats a decimal, a text or a
-    truth value as a plain constant.
+    The expression is part of another clause, such as `order by 2`. Only a whole number refers to a
+    position: DuckDB treats a decimal, a text or a truth value in these clauses as a plain constant.
     """
     match expression:
         case {"class": "CONSTANT", "value": {"type": {"id": str(kind)}, "value": int(place)}} if (
@@ -206,11 +219,13 @@ def place_of(expression: Any) -> int | None:
 
 
 def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
-    """Returns the columns to which a part of an `order by` or of a `distinct on` refers.
+    """Returns the expressions to which a part of an `order by` or of a `distinct on` refers.
 
-    There, DuckDB looks for a bare name first among the names of the select list, and then among the
-    columns of the `from` clause. (In `group by`, `where` and windows, and within any larger
-    expression, DuckDB looks among the columns first: scopes.py.) None stands for an unknown column.
+    `outputs` contains the name and the expression of each column in the select list. In these
+    clauses, DuckDB looks for a bare name first among the names of the select list, and then among
+    the columns of the `from` clause. (In `group by`, `where` and windows, and within any larger
+    expression, DuckDB looks among the columns first: scopes.py.) In the result, None stands for an
+    unknown column.
     """
     if (place := place_of(expression)) is not None:
         return [outputs[place - 1][1] if 0 < place <= len(outputs) else None]
@@ -225,7 +240,7 @@ def meant(expression: Any, outputs: Sequence[tuple[str, Any]]) -> list[Any]:
 
 
 def sorts(orders: Iterable[Tree]) -> list[Any]:
-    """Returns the expressions of an `order by`."""
+    """Returns the expressions by which an `order by` sorts rows."""
     return [each["expression"] for each in orders]
 
 

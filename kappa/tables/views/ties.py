@@ -1,9 +1,9 @@
-"""Orders in a query that may leave rows tied, so that DuckDB may pick any of the tied rows.
+"""Finds orders in a query that may leave rows tied, so that DuckDB may pick any tied row.
 
 A query with such an order is refused, and the error names the part. Rows that are equal in all
 values that a select uses are interchangeable. So an order is sufficient if it contains all of these
-values, or a key of each item of the `from` clause (functional_dependencies.py). Any other order is
-refused. Recursive queries are not examined.
+values, or a key of each table and subquery of the `from` clause (functional_dependencies.py). Any
+other order is refused. Recursive queries are not examined.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _BY_SECOND = {
 def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
     """Returns a part of a query for which DuckDB may pick any of several rows, and a remedy.
 
-    Returns None if there is no such part. `tables` are the tables that the query may read.
+    Both are texts for the user. Returns None if there is no such part. `tables` are the tables that
+    the query may read.
     """
     if is_recursive(statement):
         return None
@@ -67,7 +68,7 @@ def tied(statement: Tree, tables: Mapping[str, TableBirth]) -> _Found | None:
 
 
 def _open_limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields each limit and each `distinct on` whose order may leave ties."""
+    """Yields each limit and each `distinct on` whose order may leave rows tied, with a remedy."""
     order, targets, is_limited = _order_and_limit(node, outputs)
     if node["type"] == "SET_OPERATION_NODE":
         left = [name for name, _ in outputs or [("all", None)] if name not in order]
@@ -82,7 +83,10 @@ def _open_limits(keys: TableKeys, node: Tree, outputs: _Outputs) -> Iterator[_Fo
 
 
 def _open_calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields the windows and aggregates whose value depends on the order of tied rows."""
+    """Yields the windows and aggregates whose value depends on the order of tied rows.
+
+    Each is yielded as a description, with a remedy for the user.
+    """
     order, targets, _ = _order_and_limit(select, outputs)
     shown = select["select_list"] if outputs is None else [each for _, each in outputs]
     rest = [select[each] for each in ("having", "qualify") if select[each] is not None]
@@ -107,7 +111,7 @@ def _open_calls(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_F
 
 
 def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterator[_Found]:
-    """Yields the as-of joins that may match any of several rows.
+    """Yields the as-of joins that may match any of several rows, each with a remedy.
 
     These rows are equal in the columns that the join compares, but differ in columns that the
     select uses.
@@ -148,10 +152,10 @@ def _open_asof_joins(keys: TableKeys, select: Tree, outputs: _Outputs) -> Iterat
 
 
 def _order_and_limit(node: Tree, outputs: _Outputs) -> tuple[list[Any], list[Any], bool]:
-    """Returns a query's order, its `distinct on` targets, and True if the query has a limit.
+    """Returns the expressions of a query's `order by` and of its `distinct on`.
 
-    For a set operation, such as a `union`, a column is represented by its name instead of an
-    expression.
+    The third value is True if the query has a limit. For a set operation, such as a `union`, a
+    column is represented by its name instead of an expression.
     """
     named = [(name, name if each is None else each) for name, each in outputs or ()]
     order, targets = list[Any](), list[Any]()

@@ -1,4 +1,4 @@
-"""Maintained views as tables of a build: the relations that they read, and their columns.
+"""Describes maintained views as tables of a build: the relations that they read, and columns.
 
 DuckDB derives the relations and the columns, with tables that contain no rows.
 """
@@ -30,21 +30,23 @@ _NO_CIRCLE = "a view reads tables, and views that do not read it"
 def build_tables(
     pipeline: Pipeline, outputs: Mapping[str, Mapping[str, Type]]
 ) -> tuple[TableBirth, ...]:
-    """Lists the tables of a build of this pipeline, including maintained views.
+    """Describes all tables of a new build of a pipeline, including maintained views.
 
-    The table of rejects is last. Raises DeclarationError as `table_births` and `view_births` do.
+    `outputs` contains, for each table whose rows the pipeline's function returns, the names and
+    types of the returned columns. The table of rejects is last. Raises DeclarationError as
+    `table_births` and `view_births` do.
     """
     return with_views(pipeline, table_births(pipeline, outputs))
 
 
 def with_views(pipeline: Pipeline, tables: tuple[TableBirth, ...]) -> tuple[TableBirth, ...]:
-    """Returns a pipeline's tables with the maintained views added. The rejects stay last."""
+    """Adds a pipeline's maintained views to its tables. The table of rejects remains last."""
     *others, rejects = tables
     return (*others, *view_births(pipeline.views, tables), rejects)
 
 
 def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each view after the tables that it reads.
+    """Describes maintained views as tables, each view after the tables and views that it reads.
 
     Raises DeclarationError, with the view's line, in these cases: DuckDB cannot read the view's
     query, the query returns rows from empty tables, the keys are not columns of the query, a table
@@ -62,7 +64,7 @@ def view_births(views: Sequence[View], tables: Iterable[TableBirth]) -> tuple[Ta
 def births_in(
     duck: Connection, views: Sequence[View], tables: Sequence[TableBirth]
 ) -> tuple[TableBirth, ...]:
-    """Returns the maintained views as tables, each view after the tables that it reads.
+    """Describes maintained views as tables, each view after the tables and views that it reads.
 
     `duck` is a connection in which `tables` exist, without rows. Raises the errors of
     `view_births`.
@@ -95,7 +97,7 @@ def births_in(
 
 
 def make_empty(duck: Connection, table: TableBirth) -> None:
-    """Creates a table in DuckDB with the columns that readers see, and without rows."""
+    """Creates an empty table in DuckDB, with the columns of `table` that readers see."""
     # A table, not a view: DuckDB would name the relations that a view reads in place of the view.
     duck.execute(f"create table {quoted(table.name)} as {read_sql(table, (), clock=None)}")
 
@@ -191,10 +193,10 @@ def _view_birth(
 def _reached_relations(
     duck: Connection, sql: str, inlined: Mapping[str, str]
 ) -> tuple[set[str], set[str]]:
-    """Returns the unstored views that a query reads, and the names of all relations that are read.
+    """Returns the unstored views that a query reads, and the names of all relations that it reads.
 
-    The first set also contains the unstored views that the query reads through other unstored
-    views. The second set contains the names in the query and in the queries of these views.
+    Both sets also contain what the query reads through unstored views, at any depth. `inlined`
+    contains the queries of the unstored views.
     """
     used, names, texts = set[str](), set[str](), [sql]
     while texts:
@@ -211,8 +213,9 @@ def _refused_views(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each view that can never become a table.
 
-    Such a view reads itself, or cannot be read although it waits for no other view. If there is no
-    such view, the pending views read each other, and a single error names all of them.
+    Such a view reads itself, or DuckDB cannot read its query although the query names no pending
+    view. If there is no such view, the pending views read each other, and a single error names all
+    of them. `refused` contains DuckDB's error for each pending view.
     """
     names = {view.name for view in pending}
     found = False
@@ -264,9 +267,10 @@ _CAST = "cast it in the query, as in count(*)::bigint or at::timestamptz"
 
 
 def spark_type(duck: Any, where: str) -> str:
-    """Returns the simple Spark name of a DuckDB type.
+    """Returns the name of the Spark type that corresponds to a DuckDB type.
 
-    Raises DeclarationError, beginning with `where`, if a table cannot have a column of that type.
+    Raises DeclarationError, with a message that begins with `where`, if a table cannot have a
+    column of that type.
     """
     kind = str(duck.id)
     match kind:

@@ -1,10 +1,10 @@
 """The method by which a slice keeps a view up to date: whole, by touched keys, or by change.
 
 *Whole*: the view's query is computed and compared with all stored rows. *By touched keys*: the
-touched keys are the `by` values that rows of the slice have or had. Only the view's rows with these
-values are computed, from only those rows of the tables on which these view rows depend
-(lineage.py). *By change*: the slice's rows are added to and subtracted from stored counts and sums
-(incremental_view.py).
+touched keys are the `by` values that the changed rows of the slice have now or had before. Only the
+view's rows with these values are computed, from only those rows of the tables on which these view
+rows depend (lineage.py). *By change*: counts and sums over the slice's rows are added to stored
+counts and sums, or subtracted (incremental_view.py).
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Read:
     """A place at which a view's query reads a table.
 
     `by` maps each `by` column of the view to the column of the table with the same value, if there
-    is one. If the table lacks some of these columns, `reaches` is the query for the keys that the
-    table's rows reach through joins. `reaches` is None if no query is certain to find these keys.
+    is one. If the table lacks some of these columns, `reaches` is the query for the keys of the
+    view rows that changed rows of the table affect through joins. `reaches` is None if no query is
+    certain to find these keys.
     """
 
     name: str
@@ -48,10 +49,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way of a view: its query over `reads`, and the reasons to compute the view whole.
+    """The way of a view: the method by which slices keep the view up to date.
 
-    After a change of a table in `whole_after`, the view is computed whole. `whole_after` maps the
-    table to the reason.
+    `sql` is the view's query, in which each place that reads a table has its own name; `reads`
+    contains these places. After a change of a table in `whole_after`, the view is computed as a
+    whole; `whole_after` maps the table to the reason. `advice` is a text for the user on how to
+    avoid this, or "".
     """
 
     by: tuple[str, ...]
@@ -66,7 +69,7 @@ class Way:
 
     @property
     def is_whole(self) -> bool:
-        """Returns True if all rows of the view are computed after every change."""
+        """Returns True if all rows of the view are computed again after every change."""
         return {read.table for read in self.reads} <= set(self.whole_after)
 
     def __str__(self) -> str:
@@ -82,7 +85,10 @@ class Way:
 
 
 def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
-    """Returns the way of each maintained view among the tables of a build, by the view's name."""
+    """Returns the way of each maintained view of a build, by the view's name.
+
+    `tables` are the tables of the build, including its maintained views.
+    """
     births = {table.name: table for table in tables}
     views = [table for table in births.values() if table.view is not None]
     if not views:
@@ -94,10 +100,11 @@ def ways_of(tables: Iterable[TableBirth]) -> dict[str, Way]:
 
 
 def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a maintained view over the tables of a build.
+    """Returns the way of a maintained view: the method by which slices keep it up to date.
 
-    If the view is computed whole, `advice` in the result is a text on how to avoid this, or "" if
-    there is no way to avoid it. `duck` is a connection in which the tables exist; no rows are read.
+    `tables` are the tables of the build. If the view is computed as a whole, `advice` in the result
+    is a text on how to avoid this, or "" if there is no way to avoid it. `duck` is a connection in
+    which the tables exist; no rows are read.
     """
     way = _way_by(duck, view, tables)
     if way.change is not None or not way.is_whole:
@@ -106,10 +113,11 @@ def way_of(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth])
 
 
 def _advice(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> str:
-    """Returns the arguments with which a view would be kept by touched keys instead of whole.
+    """Returns an advice for a view that is computed as a whole: the `keys` and `by` to declare.
 
-    Returns an empty text if there are none. Only the view's own keys are considered. For a query
-    with a window function, all columns of the query are considered.
+    With these arguments, the view would be kept by touched keys. Returns "" if there are no such
+    arguments. Only the view's own keys are considered; for a query with a window function, all
+    columns of the query are considered.
     """
     assert view.view is not None
     tree, columns = tree_of(duck, view.view), _columns_read(view, tables)
@@ -145,7 +153,10 @@ def _columns_read(
 
 
 def _way_by(duck: Connection, view: TableBirth, tables: Mapping[str, TableBirth]) -> Way:
-    """Returns the way of a view with its present keys and `by`, without advice."""
+    """Returns the way of a view with its declared keys and `by`.
+
+    The result contains no advice on how to avoid that the view is computed as a whole.
+    """
     assert view.view is not None
     columns = _columns_read(view, tables)
     tree = tree_of(duck, view.view)
@@ -191,7 +202,10 @@ _NUMBER = "_number"
 
 
 def _tree_sql(duck: Connection, tree: Tree) -> str:
-    """Returns a tree as SQL in which each reading of a table has a separate name."""
+    """Returns the SQL of a query's tree.
+
+    In the SQL, each place that reads a table reads it under a separate name.
+    """
     named = without_nulls(copied(tree))
     for each in trees(named):
         if _NUMBER in each:

@@ -11,7 +11,7 @@ Read the modules in this order:
     validate             refusals that follow from the files alone
     make_plan            makes a plan from the facts, with notes on its steps
     preflight            findings that refuse a step or inform the operator; circles of pipelines
-    finding              a finding, and the allowances of the operator
+    finding              a finding, and the findings that the operator allows
     branch               where a branch may begin
     retry                the plan that begins an ended rollout again
     plan_text            a plan as text, as rows, and as JSON

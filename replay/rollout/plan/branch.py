@@ -1,10 +1,10 @@
 """The beginning of a branch: new code that continues from the state of the serving build. Pure.
 
 Use a branch for a change that affects only future records. The branch begins with copies of the
-serving build's tables at the nearest kept frontier. The serving build's own code then brings the
-copies to the requested offsets (law 15). The new code must be able to continue from this state. So
-the topics, tables, keys, folds and columns of the new code must be the same. kappa/tables/branch.py
-executes the beginning.
+serving build's tables at the nearest kept frontier. The serving build's own code then folds the log
+into the copies, up to the requested offsets. The new code must be able to continue from this state.
+So the topics, tables, keys, folds and columns of the new code must be the same. This module only
+computes where a branch begins; kappa/tables/branch.py creates the copies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Branch:
     """The beginning of a branch: its base, and the frontier whose tables are copied.
 
     `start` contains the offsets of `frontier`. If the branch begins with empty tables, `frontier`
-    is None, and `start` is the origin. `at` is the time of the request.
+    is None, and `start` contains the offsets at which the serving build began. `at` is the time of
+    the request.
     """
 
     base: Base
@@ -57,8 +58,8 @@ def branch_of(born: Birth, shown: Sequence[Frontier], asked: Branching) -> Branc
     """Returns the beginning of the branch that `asked` requests.
 
     `born` is the serving build's birth certificate, and `shown` are the build's frontiers that
-    still exist, the newest last. Raises UsageError if the build was never at the requested offsets,
-    or if its state at these offsets no longer exists.
+    still exist, oldest first. Raises UsageError if the build was never at the requested offsets, or
+    if its state at these offsets no longer exists.
     """
     if not shown:
         raise UsageError(
@@ -122,7 +123,7 @@ def branch_refusals(
 ) -> Iterator[Finding]:
     """Yields the reasons why new code cannot continue from a build's state.
 
-    No allowance overrides these findings.
+    `born` is the build's birth certificate. The operator cannot allow these findings.
     """
     hint = _HINT.format(born.pipeline)
 

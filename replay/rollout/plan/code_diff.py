@@ -1,8 +1,8 @@
-"""A readable diff of the functions, topics and tables that changed since a build. Pure.
+"""A readable diff of the functions, topics and tables that changed since a build began. Pure.
 
 The code of both sides is printed from the syntax trees, without comments, docstrings and layout.
-The version ignores these too (kappa/code/scan.py), so the diff omits changes that cannot affect a
-row.
+kappa/code/scan.py ignores the same things when it computes a version. So the diff omits changes
+that cannot affect a row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEED = re.compile(r"rows of a file with SHA-256 ([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class CodeSide:
-    """One side of a diff: the fingerprints of its parts, its code files and its declarations.
+    """One side of a diff: fingerprints of the parts of the code, code files and declarations.
 
     The keys of `parts` and `declarations` are names of parts, and the keys of `files` are paths.
     """
@@ -41,7 +41,7 @@ class CodeSide:
 
 @dataclass(frozen=True, slots=True)
 class PartDiff:
-    """A part that differs: its name, a readable name, and the lines of a unified diff.
+    """A part of the code that differs: its name, a readable name, and the lines of a unified diff.
 
     `lines` is empty if the code of the part is unknown on either side.
     """
@@ -69,7 +69,7 @@ def _part_diff(part: str, old: CodeSide, new: CodeSide) -> Iterator[str]:
 
 
 def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
-    """Returns the lines of a part on one side.
+    """Returns the lines of a part of the code on one side.
 
     Returns [] if `side` does not have the part, and None if the code of the part is unknown.
     """
@@ -98,9 +98,9 @@ def _part_lines(part: str, side: CodeSide, other: CodeSide) -> list[str] | None:
 
 
 def _of_file(line: str, side: CodeSide, other: CodeSide) -> str:
-    """Returns a readable form of a declaration line about the rows of a file.
+    """Makes a line of a printed declaration readable if the line is about the rows of a file.
 
-    The returned line contains the name of the file, its number of rows, and how many rows only
+    The returned line contains the path of the file, its number of rows, and how many rows only
     `side` has. A line about anything else is returned unchanged, and so is a line about a file that
     `side` does not have.
     """
@@ -135,9 +135,10 @@ def _part_statements(kind: str, name: str, module: ScannedModule) -> tuple[State
 def _import_meanings(
     statements: tuple[Statement, ...], module: ScannedModule, other: ScannedModule | None
 ) -> Iterator[str]:
-    """Yields a comment for each name that `module` and `other` import from different places.
+    """Yields a comment for each name in `statements` that the two sides import differently.
 
-    Without these comments, the code of both sides would look the same.
+    `module` and `other` are the modules of the two sides. Without these comments, the code of both
+    sides would look the same. A comment contains the object that `module` imports.
     """
     for name in (
         sorted(frozenset().union(*(each.names for each in statements))) if other is not None else ()

@@ -1,9 +1,9 @@
 """Describes the pipelines that the project's files declare, without connecting to a broker.
 
 Spark describes the function of a pipeline once per rows version, in a child process:
-engine/children/describe.py runs the function on empty frames in a separate session. The result is
-stored in `cache/describe/<rows version>.json`. No JVM is needed if the function was described
-before, or if all tables of the pipeline are made from topics without a function.
+engine/children/describe.py runs the function on data frames without rows. The result is stored in
+`cache/describe/<rows version>.json`. No JVM is needed if the function was described before, or if
+all tables of the pipeline are made from topics without a function.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def describe_declared_pipelines(
     """Returns the names of all pipelines, and the declarations of the pipelines in `only`.
 
     An empty `only` means all pipelines. A pipeline with mistakes has an error instead of a
-    declaration; the error reports all mistakes that were found. If `only` is empty, there is also
-    an error for each file that cannot be loaded, by path. If `only` names a pipeline that no loaded
-    file declares, the error of the first unloadable file is raised. `show` is called at the
-    beginning of each slow step with its description.
+    declaration; the error reports all mistakes that were found. If `only` is empty, the result also
+    contains the error of each file that cannot be loaded, by path. If `only` names a pipeline that
+    no loaded file declares, the error of the first unloadable file is raised. `show` is called at
+    the beginning of each slow step, with a description of the step.
     """
     show("reads the project's files")
     project = load_files(settings.project)
@@ -133,8 +133,8 @@ def describe_declared_pipelines(
 def _by_topic(pipeline: Pipeline, output: Outputs) -> Lineage:
     """Returns the fields from which each column is computed, as (topic, field).
 
-    In `output`, the function's parameters are named instead of the topics. All topics of a pattern
-    have the same fields, so the name of the pattern is returned instead of their names.
+    `output` names the parameters of the function instead of topics. All topics of a pattern have
+    the same fields, so the result names the pattern instead of these topics.
     """
     topics = {
         parameter: dict.fromkeys(each.of_pattern or each.name for each in bound)
@@ -162,9 +162,9 @@ def _born_tables(
 ) -> tuple[tuple[TableBirth, ...], Mapping[str, str]]:
     """Returns the tables and maintained views of a pipeline, and the way of each maintained view.
 
-    Raises DeclarationError, with the line, if views, checks or outlets do not fit the tables. The
-    pipeline's queries are run over tables without rows. A query may never end, so the queries run
-    in a separate process with limits on time and memory.
+    Raises DeclarationError, with the line, if views, checks or outlets do not fit the tables. To
+    find such mistakes, the pipeline's queries are run over tables without rows. A query may never
+    end, so the queries run in a separate process with limits on time and memory.
     """
     tables = table_births(pipeline, output.tables)
     if not (
@@ -220,8 +220,8 @@ def _refused_views(
     """Yields an error for each view whose result depends on more than the pipeline's tables.
 
     For example, the view reads a file, or calls a nondeterministic function. Yields nothing if the
-    pipeline has no maintained view. If the pipeline has one, the caller next runs the maintained
-    views over tables without rows, together with the views that they read.
+    pipeline has no maintained view. Otherwise every view is tested, because a maintained view may
+    read the other views.
     """
     if not any(view.is_maintained for view in pipeline.views):
         return
@@ -275,7 +275,7 @@ def _unfit_outlets(
 ) -> Iterator[DeclarationError]:
     """Yields an error for each sink or alert that does not fit its table.
 
-    The columns or the condition of the outlet may not fit, or the format of the sink.
+    A mistake may be in the columns or the condition of the outlet, or in the format of the sink.
     """
     if not (outlets := _outlets_to_fit(pipeline)):
         return
@@ -315,7 +315,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PipelineToDescribe:
-    """A pipeline to describe, its module, and the rows version under which the result is cached."""
+    """A pipeline to describe, its module, and the rows version that names the cached result."""
 
     pipeline: Pipeline
     module: str
@@ -334,7 +334,7 @@ def describe_functions(
     `folder` is the folder of the project's files. The outputs come from the cache if the rows
     version was described before. An error names the line of the function, and one of three reasons:
     the function fails, is not row-local, or does not return all columns that the tables need.
-    `show` is called at the beginning of each slow step with its description.
+    `show` is called at the beginning of each slow step, with a description of the step.
     """
     found: dict[str, Outputs | DeclarationError] = {}
     for name, described in wanted.items():

@@ -247,7 +247,7 @@ METHODS: Mapping[str, Doubt] = {"read_text": FILES, "read_bytes": FILES}
 
 
 def _doubt_of(full: str, arguments: int | None) -> Doubt | None:
-    """Returns the doubt about a name, or None if the name is harmless.
+    """Returns the reason to doubt a name, or None if the name is harmless.
 
     `full` is the dotted name with its module. `arguments` is the number of arguments of the call,
     or None if the name is not called.
@@ -324,9 +324,9 @@ def spark_findings(
 
 
 def _as_spark(found: Finding) -> str:
-    """Returns the name of the Spark expression class that a finding of the lint is about.
+    """Returns the lower-case name of the Spark expression that a finding of the lint is about.
 
-    The name is in lower case. Returns "" if the finding is not about a Spark function.
+    Returns "" if the finding is not about a Spark function.
     """
     # Only the middle of the message names the function; Python has functions of the same names.
     what = found.message.removeprefix(f"{found.name} uses ").partition(", which ")[0]
@@ -380,10 +380,9 @@ def _doubts_used(
 def _used_nodes(
     node: ast.AST, arguments: int | None = None
 ) -> Iterator[tuple[ast.AST, int | None]]:
-    """Yields all nodes of a syntax tree. If a node is called, its number of arguments is added.
+    """Yields all nodes of a syntax tree, as (node, number of arguments).
 
-    Each element is (node, number of arguments, or None if the node is not called). A dotted name is
-    a single node.
+    The number of arguments is None if the node is not called. A dotted name is a single node.
     """
     yield node, arguments
     if expression_root(node) is not None:
@@ -437,7 +436,10 @@ class _Names:
 
 
 def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful module that a call imports by name, such as `import_module("random")`."""
+    """Yields the doubtful module that a call imports by name: `import_module("random")`.
+
+    The element is (line, name of the module, reason). Yields nothing for any other call.
+    """
     called = {full.removeprefix("builtins.") for full in names.full_names(call.func)}
     if (
         called & _IMPORTS_BY_NAME
@@ -451,7 +453,10 @@ def _by_name(call: ast.Call, names: _Names) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful words in the string arguments of a call that takes SQL."""
+    """Yields the doubtful words in the string arguments of a call that takes SQL.
+
+    Each element is (line, word, reason). Yields nothing for any other call.
+    """
     name = (
         call.func.attr
         if isinstance(call.func, ast.Attribute)
@@ -467,9 +472,9 @@ def _given_sql(call: ast.Call) -> Iterator[tuple[int, str, Doubt]]:
 
 
 def _in_text(constant: ast.Constant, words: re.Pattern[str]) -> Iterator[tuple[int, str, Doubt]]:
-    """Yields the doubtful words in a text, with their line numbers.
+    """Yields the doubtful words in a text that contains SQL, as (line, word, reason).
 
-    Quoted text and comments within the SQL are ignored. `words` is the pattern of doubtful words.
+    `words` is the pattern of doubtful words. Quoted text and comments within the SQL are ignored.
     """
     if not isinstance(constant.value, str):
         return

@@ -27,9 +27,9 @@ from kappa.tables.archive import ArchiveMark
 class Declared:
     """A pipeline as declared now: its version, its tables, and the files of its code.
 
-    `doubtful` are the lint's findings in the code (determinism.py). `ways` maps a maintained view
-    to a description of its way (kappa/tables/views/ways.py). `lineage` names the fields of topics
-    from which the function computes the columns of its tables.
+    `doubtful` are the findings of the determinism lint in the code. `ways` maps a maintained view
+    to a description of its way. `lineage` names the fields of topics from which the function
+    computes the columns of its tables.
     """
 
     pipeline: Pipeline
@@ -75,13 +75,13 @@ class LogFacts:
     For topics of sinks, only `partitions` and `configs` are known. `others` are the topics of sinks
     that contain records, although no sink of this root has sent any.
 
-    A topic and its archive form one log. `beginning` contains the first offsets of these logs, and
-    `archived` contains the marks of the archives. `topics_beginning` contains the first offsets of
-    the broker's topics alone. `hour_ago` contains the end offset of each partition an hour ago.
-    `configs` are the topics' current settings. `bytes` is the size of each partition on the
-    broker's disk. `waiting` maps a pattern to the topics that match it but have not joined it.
-    `brokers` is the number of brokers in the cluster. `replicas` maps a topic to the number of
-    replicas of its partitions.
+    A topic and its archive form one log. `beginning` contains the first offsets of these logs.
+    `archived` contains the marks of the archives; a mark says which offsets an archive covers.
+    `topics_beginning` contains the first offsets of the broker's topics alone. `hour_ago` contains
+    the offset that was the end of each partition an hour ago. `configs` are the topics' current
+    settings. `bytes` is the size of each partition on the broker's disk. `waiting` maps a pattern
+    to the topics that match it but have not joined it. `brokers` is the number of brokers in the
+    cluster. `replicas` maps a topic to the number of replicas of its partitions.
     """
 
     ids: Mapping[str, str]
@@ -134,10 +134,10 @@ class Observed:
     - `births`: the birth certificates of the builds that are needed.
     - `snapshots`: the code files of serving builds. `libraries`: the installed packages.
     - `replays`: the last replay of each pipeline. `disk`: sizes and free space.
-    - `samples`: samples of the topics to be replayed. `max_unreadable`: the largest allowed share
-      of records in a sample that are rejected.
+    - `samples`: samples of the topics to be replayed. `max_unreadable`: the largest share of a
+      sample's records that may be rejected.
     - `rejected`: the number of records that each serving build has rejected.
-    - `shown`: the frontiers of a build that still exist, the newest last.
+    - `shown`: the frontiers of each build that still exist, oldest first.
     - `rows`: the number of served rows that would be sent to the topic of a new sink.
     - `subjects`: the pinned and the newest version of each pinned subject; the newest version
       is None if the registry has not answered.

@@ -41,9 +41,10 @@ class Allowances:
     before: tuple[str, ...] = ()
 
     def lets_through(self, finding: Finding) -> str | None:
-        """Returns the text to record if these allowances allow a finding, otherwise None.
+        """Returns the text to record about a finding that the operator has allowed.
 
-        If the operator has given a reason, the text contains the reason.
+        If the operator has given a reason, the text contains the reason. Returns None if the
+        finding is not allowed.
         """
         reason = self.allowed.get(finding.name) if finding.name else None
         flagged = (finding.name == GAP and self.gap) or (finding.name == BREAKING and self.breaking)

@@ -2,8 +2,7 @@
 
 A sample contains records from the beginning, the middle and the end of each partition. No row
 depends on a sample. Samples are small, because the operator waits for the plan. If records cannot
-be read in time, the plan reports this. replay/rollout/law.py uses samples to test the law of
-slices.
+be read in time, the plan says so. replay/rollout/law.py uses samples to test the law of slices.
 """
 
 from __future__ import annotations
@@ -120,10 +119,10 @@ class Unreadable:
 class TopicSample:
     """The sample of a topic.
 
-    `read` and `rejected` map a place to its number of records. `unreadable` has an entry for each
-    reason to reject records. `partitions` is the number of sampled partitions, and `of_partitions`
-    is the number of partitions that have records. `unknown` is the reason why no record, or not
-    every record, could be sampled.
+    `read` and `rejected` map a place (beginning, middle or end) to a number of records.
+    `unreadable` has an entry for each reason to reject records. `partitions` is the number of
+    sampled partitions, and `of_partitions` is the number of partitions that have records. `unknown`
+    is the reason why no record, or not every record, could be sampled.
     """
 
     topic: str
@@ -205,9 +204,9 @@ def unreadable_findings(
 ) -> Iterator[Finding]:
     """Yields a finding if records of a sample would be rejected.
 
-    The finding refuses if the share of rejected records is above `most`, in the whole sample or at
-    one place. But it does not refuse if `is_read_as_before` is True: the serving build then reads
-    the topic by the same declaration, so that build has rejected the same records.
+    The finding refuses the step if the share of rejected records is above `most`, in the whole
+    sample or at one place. If `is_read_as_before` is True, the finding never refuses the step: the
+    serving build then reads the topic by the same declaration, and has rejected the same records.
     """
     if not found.unreadable:
         return
@@ -263,7 +262,10 @@ class _SampleBuilder:
         self.unknown = ""
 
     def take(self, where: SamplePlace, record: Record) -> None:
-        """Decodes a record as the topic is declared, and counts it as readable or rejected."""
+        """Decodes a record as the topic is declared, and counts the record as readable or rejected.
+
+        `where` is the place in the partition from which the record was read.
+        """
         self._read[where] += 1
         self._partitions.add(record.partition)
         self._bytes += len(record.key or b"") + len(record.value or b"")
@@ -275,9 +277,9 @@ class _SampleBuilder:
             self._examples.setdefault(verdict.reason, (record, verdict.detail))
 
     def has_enough(self) -> bool:
-        """Returns True if reading should stop. In this case, sets `unknown` to the reason.
+        """Returns True if no further records should be read, and sets `unknown` to the reason.
 
-        The reason is the size of the records, or the deadline.
+        The reason is the size of the records that were read, or the deadline.
         """
         if self._bytes > _MOST_BYTES:
             self.unknown = "the records are large"

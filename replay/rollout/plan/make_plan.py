@@ -152,7 +152,7 @@ def _plan_step(observed: Observed, declared: Declared, *, again: bool) -> PlanSt
 def _unreplayed_step(
     observed: Observed, declared: Declared, born: Birth, after: Birth, change: Change
 ) -> PlanStep:
-    """Returns a step that makes existing tables serve without a replay.
+    """Returns a step after which existing tables serve without a replay.
 
     The tables are those of the build `after`. Either this build will serve, or an overlay will
     serve its tables.
@@ -329,7 +329,7 @@ def _reject_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
 
 
 def _view_notes(declared: Declared) -> Iterator[str]:
-    """Yields a note for each maintained view: its way of being updated, and the reason."""
+    """Yields a note for each maintained view: the way in which Kappa updates the view, and why."""
     for view, way in declared.ways.items():
         yield f"view {view} is kept {way}"
 
@@ -394,7 +394,7 @@ def _joining_notes(observed: Observed) -> Iterator[str]:
 
 
 def _library_notes(observed: Observed, born: Birth) -> tuple[str, ...]:
-    """Returns at most one note, about the libraries that changed since a build's birth."""
+    """Returns at most one note, about the libraries that changed since a build was created."""
     changed = changed_libraries(born.libraries, observed.libraries)
     if not changed:
         return ()

@@ -1,7 +1,7 @@
 """Gathers a plan's facts from project, journal, log and disk.
 
-Only caches are changed. If a fact cannot be obtained, its field is left empty. But an unreachable
-broker is an error, because no plan can be made without the log.
+Only caches are changed. If a fact cannot be obtained, the field for this fact is left empty. But an
+unreachable broker is an error, because no plan can be made without the log.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def gather_facts(
     """Returns the facts of the project, the journal, the log and the disk.
 
     `only` names the pipelines to describe; if it is empty, all pipelines are described. `show` is
-    called at the beginning of each slow step with its description. Raises the errors of
+    called at the beginning of each slow step, with a description of the step. Raises the errors of
     `describe_declared_pipelines`, and Unreachable if the broker does not answer.
     """
     records = JournalView(store).records()
@@ -211,7 +211,10 @@ def _waiting_topics(
 
 
 def _ensure_seen(log: Log, wanted: Mapping[str, Pipeline], there: Mapping[str, TopicFacts]) -> None:
-    """Raises AclMissing if a declared topic is not listed because this client lacks rights."""
+    """Raises AclMissing if this client may not see a declared topic.
+
+    `there` are the topics that the broker lists for this client.
+    """
     for pipeline in wanted.values():
         for topic in pipeline.topics:
             if topic.name not in there:

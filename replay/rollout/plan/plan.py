@@ -40,9 +40,9 @@ _REPLAYED = frozenset({Change.NEW, Change.CHANGED, Change.AGAIN})
 class Refusal:
     """A reason why a step cannot be executed.
 
-    `conflict` is True if another rollout currently prevents the step. The operator uses `name` to
-    allow the step nevertheless (finding.py); `name` is "" if the step cannot be allowed. `in_files`
-    is True if the project's files caused the refusal; then there is no step.
+    `conflict` is True if another rollout currently prevents the step. With `name`, the operator can
+    allow the step nevertheless (`--allow NAME=REASON`); `name` is "" if the step cannot be allowed.
+    `in_files` is True if the project's files caused the refusal; then there is no step.
     """
 
     pipeline: str
@@ -58,12 +58,13 @@ class PlanStep:
     """The part of a deploy that concerns one pipeline.
 
     `build` is the kept build that will serve again, or otherwise the build that serves now. A new
-    build is created from `declared`, `topics` and `origin`. If the new build is a branch, `branch`
-    is its beginning. `live` is the birth certificate of the serving build whose tables an overlay
-    will serve. `diffs` are the changes of code and declarations, `readers` are the changes for
-    readers, and `events` are the changes in how old events are read. `cost` is the cost of the
-    replay, and `samples` are the samples of the topics. `warnings` and `notes` inform the operator
-    before the step. `accepted` are the findings that the operator has allowed.
+    build has the declaration `declared`, and reads `topics` from the offsets `origin` on. If the
+    new build is a branch, `branch` is the beginning of the branch. `live` is the birth certificate
+    of the serving build whose tables an overlay will serve. `diffs` are the changes of code and
+    declarations, `readers` are the changes that readers notice, and `events` are the changes in how
+    old events are read. `cost` is the cost of the replay, and `samples` are the samples of the
+    topics. `warnings` and `notes` inform the operator before the step. `accepted` are the findings
+    that the operator has allowed.
     """
 
     pipeline: str
@@ -149,9 +150,10 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps and the refusals of a deploy, as of the journal record `looked_at`.
+    """The steps and the refusals of a deploy.
 
-    `notes` are about the plan as a whole.
+    `looked_at` is the number of the last journal record on which the plan is based. `notes` are
+    about the plan as a whole.
     """
 
     steps: tuple[PlanStep, ...]
@@ -167,7 +169,10 @@ class Plan:
 
     @property
     def is_error(self) -> bool:
-        """Returns True if the plan consists of a single refusal. Commands report it as an error."""
+        """Returns True if the plan consists of a single refusal.
+
+        Commands report such a plan as an error.
+        """
         return not self.steps and len(self.refusals) == 1
 
     def ensure_possible(self) -> None:

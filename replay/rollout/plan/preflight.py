@@ -3,8 +3,8 @@
 The findings concern topics and retention, the cluster's replicas, the disk, the time, readers,
 code, samples of the log, sinks, circles of pipelines through sinks, and other rollouts. An unknown
 fact refuses nothing. A refusal has a hint that explains what to do. If the operator may allow the
-finding, the refusal has a name. Folding a compacted topic is refused earlier, at the declaration
-(kappa/declare/pipeline.py).
+finding, the refusal has a name. kappa/declare/pipeline.py refuses pipelines that fold a compacted
+topic, so this module need not find them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ _IN_SYNC = "min.insync.replicas"
 
 
 def judge_step(step: PlanStep, found: tuple[Finding, ...], accepting: Allowances) -> PlanStep:
-    """Returns the step with its warnings, and with the refusals that `accepting` allows."""
+    """Returns the step, with warnings and with the findings that the operator has accepted.
+
+    A finding that does not refuse the step becomes a warning. A refusing finding is accepted if
+    `accepting` allows it; otherwise the step does not contain the finding.
+    """
     warnings = tuple(finding.message for finding in found if not finding.refuses)
     accepted = tuple(
         let
@@ -119,10 +123,11 @@ def findings_of(observed: Observed, step: PlanStep, *, again: bool) -> Iterator[
 
 
 def _is_redeclared(topic: str, born: Birth, declared: Declared) -> bool:
-    """Returns True if the rules for rejecting a topic's records have changed since a build's birth.
+    """Returns True if the rules for rejecting a topic's records have changed since a build began.
 
     `born` is the build's birth certificate. The rules change if the topic's declaration or Kappa's
-    own rules change. Then a replay may accept or reject other records than the build.
+    own rules change. Then a replay may reject records that the build has accepted, or accept
+    records that the build has rejected.
     """
     return (
         f"topic {topic}" in changed_parts(born.parts, declared.parts) or born.semantics != SEMANTICS
@@ -148,7 +153,7 @@ def _made_anew(observed: Observed, step: PlanStep, pipeline: Pipeline) -> Iterat
 
 
 def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields the refusals because of other rollouts, pauses, or table names of other pipelines."""
+    """Yields the refusals that other rollouts, pauses, or table names of other pipelines cause."""
     if not step.acts:
         return
     name, state, declared = step.pipeline, observed.state, observed.declared[step.pipeline]
@@ -194,7 +199,7 @@ def conflicts_of(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def preflight_findings(
     pipeline: Pipeline, log: LogFacts, cost: Cost, serving: Birth | None
 ) -> Iterator[Finding]:
-    """Yields the findings about topics, cores, rate and disk that concern a replay.
+    """Yields the findings about topics, cores, rates and the disk that concern a replay.
 
     `serving` is the birth certificate of the build that serves the pipeline now, or None.
     """
@@ -455,7 +460,7 @@ def _sink_finding_name(sink: Sink) -> str:
 
 
 def least_brokers(up: int, replicas: Iterable[int]) -> int:
-    """Returns the smallest number of brokers that a cluster can have.
+    """Returns a lower bound for the number of brokers in a cluster.
 
     `up` is the number of brokers that are up. `replicas` contains the number of replicas of each
     topic. Each replica of a partition is on a different broker, so a cluster has at least that many
@@ -510,8 +515,8 @@ class TopicUse:
 def topic_uses(observed: Observed) -> Mapping[str, TopicUse]:
     """Returns the topics that each pipeline reads, and the topics to which its sinks send.
 
-    For a pipeline that is not declared, these are the topics of its builds that serve or are in a
-    rollout.
+    For a pipeline that the project no longer declares, these are the topics of its builds that
+    serve or are in a rollout.
     """
     state = observed.state
     found = dict[str, TopicUse]()
@@ -537,7 +542,10 @@ def declared_uses(declared: Mapping[str, Declared]) -> Mapping[str, TopicUse]:
 
 
 def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
-    """Yields a refusal if the pipeline of a step would read changes that its own sinks send."""
+    """Yields a refusal if the pipeline of a step would read changes that its own sinks send.
+
+    The changes may pass through other pipelines.
+    """
     if step.acts:
         hint = "; what serves counts until a deploy of {}"
         yield from refused_circle(step.pipeline, topic_uses(observed), hint)
@@ -546,8 +554,9 @@ def circle_refusals(observed: Observed, step: PlanStep) -> Iterator[Refusal]:
 def refused_circle(
     pipeline: str, uses: Mapping[str, TopicUse], more: str = ""
 ) -> Iterator[Refusal]:
-    """Yields a refusal if changes that a pipeline sends are read by the same pipeline in the end.
+    """Yields a refusal if a pipeline would read changes that its own sinks send.
 
+    The changes may pass through other pipelines; these pipelines and their topics form a circle.
     `uses` maps each pipeline to the topics that it reads and sends to. `more` is appended to the
     hint of the refusal; `{}` in `more` is replaced with the last pipeline of the circle.
     """
@@ -569,10 +578,10 @@ def refused_circle(
 
 
 def circle_through(pipeline: str, uses: Mapping[str, TopicUse]) -> tuple[tuple[str, str], ...]:
-    """Returns the shortest circle from a pipeline back to itself, or () if there is no circle.
+    """Returns the shortest circle of pipelines that begins and ends at `pipeline`.
 
     Each element is (pipeline, topic): this pipeline sends to the topic, and the pipeline of the
-    next element reads the topic.
+    next element reads the topic. Returns () if there is no circle.
     """
     nothing = TopicUse()
     ways: deque[tuple[str, tuple[tuple[str, str], ...]]] = deque([(pipeline, ())])

@@ -21,8 +21,8 @@ def ended_without_serving(state: State, pipeline: str) -> Rollout:
     """Returns the last rollout of a pipeline, which must have ended without serving.
 
     `pipeline` may be the number of the rollout. Raises Conflict if the rollout has not ended.
-    Raises UsageError if the rollout has served, if it was a switch to a kept build, if there is no
-    rollout, or if the number is not the number of the pipeline's last rollout.
+    Raises UsageError if the rollout has served, if the rollout was a switch to a kept build, if
+    there is no rollout, or if the number is not the number of the pipeline's last rollout.
     """
     named = rollout_named(state, pipeline)
     pipeline = pipeline if named is None else named.pipeline
@@ -67,9 +67,8 @@ def plan_again(observed: Observed, pipeline: str) -> Plan:
     """Returns the plan that begins the last rollout of a pipeline again.
 
     The plan creates a new build of the same code; a branch begins at the same offsets. If the
-    operator allowed a finding for the last rollout, and a finding now has exactly the same text, it
-    is allowed again. Raises the errors of `ended_without_serving`, and Conflict if the code has
-    changed since.
+    operator allowed a finding for the last rollout, a finding with exactly the same text is allowed
+    again. Raises the errors of `ended_without_serving`, and Conflict if the code has changed since.
     """
     last = ended_without_serving(observed.state, pipeline)
     before = Allowances(before=last.accepted)

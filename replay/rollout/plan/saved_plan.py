@@ -38,8 +38,9 @@ _FORMAT_OF_SEVERAL = 2
 class SavedPlan:
     """A saved plan: its pipelines, the operator's allowances, and the ground.
 
-    `only` are the planned pipelines; it is empty if all pipelines were planned. `at` and `by` are
-    the time of the plan and the user who saved it.
+    The ground is the state of code, journal and topics on which the plan is based. `only` are the
+    planned pipelines; it is empty if all pipelines were planned. `at` is the time of the plan, and
+    `by` is the user who saved the plan.
     """
 
     only: tuple[str, ...]
@@ -97,10 +98,10 @@ class SavedPlan:
         )
 
     def plan_again(self, path: Path, observed: Observed) -> Plan:
-        """Makes the same plan again, on the present facts.
+        """Makes the same plan again from the present facts, and returns the plan.
 
         `path` is the path of the plan's file, for error messages. Raises Conflict, with all
-        differences, if the ground of the plan has changed.
+        differences, if the code, the journal or the topics on which the plan is based have changed.
         """
         gone = [name for name in self.only if name not in observed.names]
         found = tuple(f"code: pipeline {name} was taken away since" for name in gone)
@@ -165,7 +166,7 @@ def _document_hash(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PipelineGround:
-    """The ground of one planned step: the code and the journal state of its pipeline."""
+    """The facts about one pipeline on which a planned step is based: code and journal state."""
 
     change: str
     version: str
@@ -178,9 +179,10 @@ class PipelineGround:
 
 @dataclass(frozen=True, slots=True)
 class TopicGround:
-    """The ground of a topic: its id, and the first and last offsets of each partition.
+    """The facts about a topic on which a plan is based.
 
-    `end` is the offset after the last record.
+    These are the topic's id, and the first offset (`begin`) and the end offset (`end`) of each
+    partition. The end offset is the offset after the last record.
     """
 
     id: str
@@ -194,7 +196,7 @@ class Ground:
     """The state of code, journal and topics on which a plan is based.
 
     `journal` is the number of the journal's last record at planning. The keys of `topics` and
-    `pipelines` are names.
+    `pipelines` are names of topics and pipelines.
     """
 
     journal: int
@@ -230,9 +232,10 @@ def ground_of(plan: Plan, observed: Observed) -> Ground:
 
 
 def ground_changes(then: Ground, now_: Ground) -> Iterator[str]:
-    """Yields a sentence for each difference between two grounds.
+    """Yields a sentence for each difference between the facts of a plan and the present facts.
 
-    If there is no difference, the plan that is based on the ground `then` is still valid.
+    `then` contains the facts on which the plan is based. If nothing is yielded, the plan is still
+    valid.
     """
     for name in sorted({*then.pipelines, *now_.pipelines}):
         yield from _pipeline_moved(

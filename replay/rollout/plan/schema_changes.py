@@ -263,7 +263,7 @@ def event_changes(topic: Topic, before: str) -> Iterator[str]:
 
 
 def _format_lines(lines: list[str]) -> list[str]:
-    """Returns the lines of a declaration that describe the format.
+    """Returns those lines of a declaration that describe the format.
 
     These are the lines before the columns, without the lines for kind, partitions and keys.
     """

@@ -53,7 +53,10 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """Returns True if there are no refusals, otherwise False. Returns None if not checked."""
+        """Returns True if there are no refusals, otherwise False.
+
+        Returns None if a board could not be checked.
+        """
         return None if self.not_checked else not self.refused
 
     @property
@@ -72,9 +75,9 @@ def validate_project(
 ) -> tuple[ValidationResult, ...]:
     """Validates all pipelines and boards, or only the pipelines in `only`.
 
-    `accepting` are the operator's allowances. `show` is called at the beginning of each slow step
-    with its description. Raises UsageError if a name in `only` is not a pipeline of the project,
-    and the errors of `describe_declared_pipelines`.
+    `accepting` are the operator's allowances. `show` is called at the beginning of each slow step,
+    with a description of the step. Raises UsageError if a name in `only` is not a pipeline of the
+    project, and the errors of `describe_declared_pipelines`.
     """
     names, found, _ = describe_declared_pipelines(settings, store, only, show=show)
     refuse_unknown(only, names)
@@ -97,11 +100,11 @@ def validate_pipelines(
 def validate_boards(
     project: Path, found: Mapping[str, Declared | DeclarationError]
 ) -> tuple[ValidationResult, ...]:
-    """Validates a project's boards over the declared tables, which are empty.
+    """Validates the files of a project's boards, and runs their queries over tables without rows.
 
-    `found` is the result of `describe_declared_pipelines`. A query may read a table that no valid
-    pipeline declares. If any pipeline is refused, such a query is not checked, because the table
-    may belong to the refused pipeline.
+    `found` is the result of `describe_declared_pipelines`, which contains the declared tables. A
+    query may read a table that no valid pipeline declares. If any pipeline is refused, such a query
+    is not checked, because the table may belong to the refused pipeline.
     """
     boards = boards_in(project)
     if not boards:
@@ -122,10 +125,10 @@ def validate_boards(
 
 
 def with_mistakes_of_files(error: SettingsError, start: Path) -> UsageError:
-    """Joins an error of the settings with all mistakes in the project's files into one error.
+    """Returns one error for a mistake in the settings and all mistakes in the project's files.
 
-    The project is the one around `start`. The files are only loaded, not validated, because
-    validation needs the settings.
+    `error` is the error of the settings. The project is searched from the folder `start` upwards.
+    The files are only loaded, not validated, because validation needs the settings.
     """
     try:
         project = find_project(start)
@@ -251,7 +254,7 @@ def _validated_pipeline(
 def _validated_board(
     reader: Reader, name: str, found: Board | DeclarationError, unknown: Sequence[str]
 ) -> ValidationResult:
-    """Validates a board: its file, and each query over the declared tables, which are empty.
+    """Validates the file of a board, and runs each query of the board over tables without rows.
 
     `unknown` contains the names of refused pipelines and files, because their tables are not known.
     """

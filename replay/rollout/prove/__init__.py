@@ -1,7 +1,8 @@
-"""The proof: a comparison of a served table with a second fold of the log, in other slices.
+"""The proof: compares a served table with a second computation of the table from the log.
 
-A proof does not change what is served. It folds into a separate folder, and appends one Proved
-record, which does not affect rollouts. Read the modules in this order:
+The second computation folds the log in other slices. A proof does not change what is served. A
+proof folds into a separate folder, and appends one Proved record, which does not affect rollouts.
+Read the modules in this order:
 
     prove       the whole proof: pin, second fold in a child process, comparison of tables, likely
                 causes of differences, journal record

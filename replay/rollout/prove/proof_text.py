@@ -45,9 +45,9 @@ def proof_line(found: Proved) -> str:
 
 
 def cut_line(found: Proved) -> str:
-    """Describes how the log was cut, with the flag that repeats the same cuts.
+    """Describes how a proof cut the log, with the flag that repeats the same cuts.
 
-    For a branch, the text also names the base.
+    For a branch, the text also names the branch's base.
     """
     return _cut_text(found) if found.base is None else f"{_cut_text(found)}, of {found.base}"
 
@@ -114,7 +114,7 @@ def record_document(record: JournalRecord, found: Proved) -> dict[str, Any]:
 def view_lines(found: Proved) -> Iterator[str]:
     """Yields lines about maintained views: equal views first, then views that differ.
 
-    A view is equal if its stored rows are those of its query.
+    A view is equal if its stored rows equal the result of its query.
     """
     if equal := [view.table for view in found.views if view.passed]:
         are = "view is its query" if len(equal) == 1 else "views are their queries"

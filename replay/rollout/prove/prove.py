@@ -1,7 +1,7 @@
 """The proof: folds the serving build's log again in other slices, and compares the rows.
 
-The second fold begins at the build's recorded origin and ends exactly at a frontier of the build. A
-lease keeps that frontier during the proof (law 15). The fold runs in a child process
+The second fold begins at the offsets at which the build began, and ends exactly at a frontier of
+the build. A lease keeps that frontier during the proof. The fold runs in a child process
 (kappa/engine/children/refold.py) and in a separate folder, so no served table changes. If records
 of the log are gone, or if the build's code or Kappa's rules have changed since the build folded the
 log, nothing can be proved, and the error contains the reason. If a proof is killed, its folder is
@@ -9,9 +9,10 @@ left behind, and its lease expires.
 
 The comparison is that of the diff (replay/rollout/verify/diff.py), but stricter: rejects are also
 compared row by row, and rows have a hash. The values of some columns may depend on the order of
-folding, or on chance (law 8). The result names these columns, and the hash does not include them.
-Rows whose existence depends on compaction are set aside and counted: rows of unsettled keys (law
-5), and rejects of compacted topics. The result is appended to the journal.
+folding, or on chance. The result names these columns, and the hash does not include them. Rows
+whose existence depends on compaction are set aside and counted: rejects of compacted topics, and
+rows whose keys were written again after the compared frontier. The result is appended to the
+journal.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def prove_pipeline(
 
     `pipeline` is a name, or the number of the rollout by which the pipeline serves. `how` is the
     way to cut the log. `on_progress` is called with a text about the progress. Raises UsageError if
-    the pipeline does not serve, and NotProvable with the reason if nothing can be proved. Raises
+    the pipeline does not serve, and NotProvable, with the reason, if nothing can be proved. Raises
     Conflict if the build's tables were deleted before the proof ended.
     """
     state = current_state(store)
@@ -272,9 +273,10 @@ def compare_tables(
 ) -> tuple[Compared, ...]:
     """Compares each table of two folds of the same build, including the table of rejects.
 
-    `unsettled` and `texts_of` are as in `settled_relations`. `samples` is the number of differing
-    rows of each kind to return. `on_progress` is called with a text before each table. Raises
-    Broken if a key occurs twice in a table.
+    `unsettled` returns the keys of a table whose rows are not compared, and `texts_of` returns the
+    function that decodes the keys in a table's topic. `samples` is the number of differing rows of
+    each kind to return. `on_progress` is called with a text before each table. Raises Broken if a
+    key occurs twice in a table.
     """
     found = []
     for number, table in enumerate(birth.tables, 1):
@@ -351,8 +353,8 @@ def likely_causes(
     """Yields the likely causes of a difference between tables, the likeliest first. Pure.
 
     The causes are the findings `found` in the code, changed libraries, columns that depend on the
-    order of additions, and maintained views whose stored rows differ from the rows of the user's
-    query.
+    order in which values are added, and maintained views whose stored rows differ from the rows of
+    the user's query.
     """
     causes = list(found)
     if libraries:
@@ -389,8 +391,8 @@ def likely_causes(
 def doubts_of(store: Store, birth: Birth) -> tuple[str, ...]:
     """Returns the messages of the findings in a build's code.
 
-    These are the lint's findings, and the findings that only Spark made and that the operator
-    accepted before the build was created.
+    These are the findings of the lint, and the findings that only Spark reported and that the
+    operator accepted before the build was created.
     """
     place, pipeline = load_with_place(store, birth)
     found = [
@@ -419,10 +421,11 @@ def folded_again(
     witnesses: Witnesses,
     on_progress: Callable[[str], None],
 ) -> Iterator[tuple[Store, Frontier]]:
-    """Runs the second fold, and yields the root of its folder and its last frontier.
+    """Folds a build's log again, and yields the store of the fold's folder and its last frontier.
 
-    The folder is deleted after the block. `witnesses` are the log's witnesses at the last cut.
-    Raises KappaError if the fold fails, and NotProvable if records of the log were lost meanwhile.
+    The folder is deleted at the end of the `with` block. `cuts` are the ends of the slices.
+    `witnesses` are the log's witnesses at the last of them. Raises KappaError if the fold fails,
+    and NotProvable if records of the log were lost meanwhile.
     """
     place = make_folder(store.local.path(settings.verify.temp), PROVE)
     try:
@@ -453,7 +456,7 @@ def folded_again(
 
 
 def folding_text(done: int, total: int, rate: float | None, within: SliceProgress | None) -> str:
-    """Describes the progress of the second fold: records, rate, time left, and slice. Pure."""
+    """Describes the progress of a proof's fold: records, rate, time left, and slice. Pure."""
     if within is None and not done:
         return f"folding the log again: starting Spark, for {total:,} records"
     text = f"folding the log again: {done:,} of {total:,} records"
@@ -472,7 +475,10 @@ def _run_child(
     cuts: Cuts,
     on_progress: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Runs the child process until it exits. Returns its exit code and its last line of output."""
+    """Runs the child process that folds the log, until it exits.
+
+    Returns the exit code of the child, and the last line of its output.
+    """
     command = command_of(
         "kappa.engine.children.refold",
         *project_options(settings),
@@ -503,10 +509,10 @@ def _run_child(
 def why_not_provable(
     birth: Birth, upto: Offsets, facts: Mapping[str, TopicFacts | None], beginning: Offsets
 ) -> str | None:
-    """Returns the reason why a build cannot be folded again from its topics up to `upto`, or None.
+    """Returns the reason why a build's log cannot be folded again up to `upto`, or None. Pure.
 
     `facts` are the present facts about the topics (None for a missing topic), and `beginning`
-    contains the first offsets of the topics. Pure.
+    contains the first offsets of the topics.
     """
     if birth.semantics != SEMANTICS:
         return (
@@ -555,7 +561,7 @@ def _base_too_old(store: Store, log: Log, birth: Birth) -> str | None:
 def ensure_provable(
     store: Store, log: Log, birth: Birth, upto: Offsets, witnesses: Witnesses
 ) -> None:
-    """Raises NotProvable, with the reason, if a build cannot be folded again up to `upto`.
+    """Raises NotProvable, with the reason, if a build's log cannot be folded again up to `upto`.
 
     `witnesses` are the log's witnesses at the build's frontier with these offsets.
     """
@@ -588,7 +594,8 @@ def _lost_end_text(log: Log, upto: Offsets, witnesses: Witnesses) -> str | None:
 def _archive_marks(store: Store, birth: Birth) -> tuple[ArchiveMark, ...]:
     """Returns the marks of the archives of a build's topics.
 
-    Returns () if there are no archives, or if the build's code cannot be loaded.
+    A mark says which offsets an archive covers. Returns () if there are no archives, or if the
+    build's code cannot be loaded.
     """
     if not archived_topics(store):
         return ()

@@ -20,7 +20,7 @@ the table is the four sums as 64 hexadecimal digits. The hash of several tables 
 one line per table, in the order of the tables' names. A line is the name, the number of rows and
 the hash, separated by spaces, with a newline at the end.
 
-A column is not hashed if its values depend on chance or on the order of the same rows (law 8).
+A column is not hashed if its values depend on chance or on the order in which rows are folded.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _WITHIN = {
 
 
 def hash_sql(columns: Iterable[tuple[str, str]], source: str) -> str:
-    """Returns a DuckDB query for the number of rows in `source`, and for the four sums of hashes.
+    """Returns a DuckDB query that counts and hashes the rows in `source`.
 
-    `columns` are pairs of name and Spark type. `source` is SQL that can follow `from`.
+    The query returns the number of rows, and the four sums from which `table_hash` computes the
+    hash. `columns` are pairs of name and Spark type. `source` is SQL that can follow `from`.
     """
     row = " || ".join(_value_sql(quoted(name), kind) for name, kind in sorted(columns)) or "''"
     words = (
@@ -76,7 +77,7 @@ def hash_of_all(tables: Iterable[tuple[str, int, str]]) -> str:
 def left_out_of(table: TableBirth) -> dict[str, str]:
     """Returns the columns whose values may depend on the order of rows or on chance.
 
-    Each column is mapped to the reason, such as `a sum of doubles`.
+    The result maps each such column to the reason, such as `a sum of doubles`.
     """
     return {
         column: _WHY[table.exactness(column)]
@@ -86,9 +87,9 @@ def left_out_of(table: TableBirth) -> dict[str, str]:
 
 
 def tolerance_text(why: str) -> str:
-    """Returns in words the tolerance with which two values of a column are compared.
+    """Describes in words the tolerance with which two values of a column are compared.
 
-    `why` is the reason in the result of `left_out_of`.
+    `why` is the reason for which `left_out_of` returns the column.
     """
     return _WITHIN[why]
 

@@ -4,8 +4,8 @@ Each table is compared by a query over the files of both sides. For a table with
 a full join by key. For a table without keys, the query groups and counts equal rows. Both queries
 spill to disk, so they can compare tables of any size within a memory limit. Null keys match null
 keys. A null equals a null, a NaN equals a NaN, and 0.0 equals -0.0; the fold decides which other
-values count as equal (kappa/declare/table.py). serving/query/query.py opens both sides, and
-unsettled_keys.py finds the keys to leave out. A proof compares with the same queries
+values count as equal (kappa/declare/table.py defines this). serving/query/query.py opens both
+sides, and unsettled_keys.py finds the keys to leave out. A proof uses the same queries
 (replay/rollout/prove/prove.py).
 """
 
@@ -40,9 +40,9 @@ _DOUBLES = frozenset({Scalar("float"), Scalar("double")})
 class RowSample:
     """A row that differs, in the columns that both sides have.
 
-    `before` and `after` are the two versions of a changed row; for an added or removed row, one of
-    them is None. If the table has no keys, equal rows may occur several times; `times` is how many
-    more of them one side has than the other.
+    `before` and `after` are the two versions of a changed row. For an added row, `before` is None;
+    for a removed row, `after` is None. If the table has no keys, several rows may be equal; `times`
+    is how many more of these equal rows one side has than the other side.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -67,11 +67,13 @@ def compare_keyed(
     sources: Relations,
     likeness: Mapping[str, Exactness],
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares the rows of two relations by key, in the `common` columns (name -> type).
+    """Compares two versions of a table by key, in the `common` columns (name -> type).
 
-    `found` is the part of the difference that is already known. `samples` is the number of rows of
-    each kind to return. `likeness` maps a column to its kind of equality; the values of all other
-    columns must be exactly equal. Raises Broken if a key occurs twice in a relation.
+    `sources` are the rows before and after, as SQL that can follow `from`. `found` is the part of
+    the difference that is already known. `samples` is the number of rows of each kind to return.
+    `likeness` maps a column to the rule by which two values count as equal; the values of all other
+    columns must be exactly equal. Returns the whole difference, and the sampled rows. Raises Broken
+    if a key occurs twice on one side.
     """
     values = [column for column in common if column not in keys]
     numbers = [column for column in values if _is_number(common[column])]
@@ -149,10 +151,10 @@ def compare_appended(
     *,
     sources: Relations,
 ) -> tuple[Difference, tuple[RowSample, ...]]:
-    """Compares the rows of two relations without keys, in the `common` columns (name -> type).
+    """Compares two versions of a table without keys, in the `common` columns (name -> type).
 
-    The comparison counts how often each row occurs in each relation. The parameters are as in
-    `compare_keyed`.
+    The comparison counts how often each row occurs on each side. The parameters and the result are
+    as in `compare_keyed`.
     """
     listed = ", ".join(quoted(column) for column in common)
     before, after = sources
@@ -226,7 +228,7 @@ def _is_number(kind: str) -> bool:
 
 
 def count_rows(reader: Reader, source: str) -> int:
-    """Returns the number of rows in a relation. `source` is SQL that may follow `from`."""
+    """Returns the number of rows in `source`, which is SQL that can follow `from`."""
     return int(reader.rows(f"select count(*) from {source}").rows[0][0])
 
 
@@ -247,8 +249,8 @@ class Side:
 class Comparison:
     """The differences of two builds, with samples of rows, and the numbers of records by outcome.
 
-    The keys of `samples` are the names of tables. `incomparable_topics` are the topics that do not
-    have the same topic id in both builds. `parts` are the differences within parts of tables.
+    The outcomes are duplicates and rejects. The keys of `samples` are the names of tables.
+    `incomparable_topics` are the topics that do not have the same topic id in both builds.
     """
 
     differences: tuple[Difference, ...]
@@ -279,10 +281,10 @@ def compare_builds(
     """Compares all tables of two builds, or only the tables in `only`.
 
     `on_progress` is called with a text before each table. `unsettled` returns the keys of a table
-    to set aside, and `texts_of` returns the reader of a table's keys. The result contains up to
-    `samples` differing rows of each kind, in the order of keys. The offsets of the `comparable`
-    topics must be equal on both sides. Raises UsageError if neither build has a table in `only`,
-    and Broken if a key occurs twice in a table.
+    whose rows are not compared, and `texts_of` returns the function that decodes the keys in a
+    table's topic. The result contains up to `samples` differing rows of each kind, in the order of
+    keys. The offsets of the `comparable` topics must be equal on both sides. Raises UsageError if
+    neither build has a table in `only`, and Broken if a key occurs twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}
@@ -429,9 +431,11 @@ def _compare_table(
 def settled_relations(
     reader: Reader, table: TableBirth, unsettled: Unsettled, texts_of: TextsOf
 ) -> tuple[Relations, int]:
-    """Returns a table's settled rows on both sides, and the number of keys that were set aside.
+    """Returns the comparable rows of a table, and the number of keys that were set aside.
 
-    The rows of a side are SQL that can follow `from`.
+    The rows are (before, after), each as SQL that can follow `from`. A key is set aside if its rows
+    may differ only because of compaction. `unsettled` returns such keys of a table, or None if
+    there are none. `texts_of` returns the function that decodes the keys in a table's topic.
     """
     whole = (_qualified_table(BEFORE, table.name), _qualified_table(AFTER, table.name))
     keys = unsettled(table)
@@ -453,10 +457,11 @@ def settled_relations(
 def _put_rejected(
     reader: Reader, table: TableBirth, own: str, whole: Relations, texts: KeyTexts
 ) -> int:
-    """Sets aside a key if both builds rejected a record of this key, but only one has a row for it.
+    """Sets aside keys whose rows may differ because both builds rejected a record of the key.
 
     A reject changes no row, but it still lets compaction remove earlier records of its key. So a
-    build that reads the topic after the compaction has no row for this key. If only one build
+    build that reads the topic after the compaction has no row for this key. A key is set aside if
+    both builds rejected a record of the key and only one build has a row for it. If only one build
     rejects a record, this is a difference between the codes, and the key is compared. Returns the
     total number of keys that are set aside.
     """
@@ -534,7 +539,7 @@ def _qualified_table(schema: str, table: str) -> str:
 
 
 def tally_counts(before: Frontier, after: Frontier) -> Iterable[OutcomeCount]:
-    """Yields the numbers of duplicates and of rejected records of each topic, on both sides."""
+    """Yields the numbers of duplicates and of rejects in each topic, before and after."""
     for topic in sorted({*before.tally, *after.tally}):
         old, new = (list(side.tally.get(topic, {}).values()) for side in (before, after))
         yield OutcomeCount(

@@ -64,7 +64,7 @@ def count_line(count: OutcomeCount) -> str:
 
 
 def rejects_line(counts: Iterable[OutcomeCount]) -> str:
-    """Formats the rejects of both sides as one line, or returns "" if there are none.
+    """Formats the numbers of rejects of both builds as one line, or returns "" without rejects.
 
     For example: `rejects: 120 before, 3 now`.
     """

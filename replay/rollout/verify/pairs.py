@@ -49,7 +49,7 @@ _NAP_SECONDS = 0.3
 class Pair:
     """Two frontiers with equal offsets in every partition of the `comparable` topics.
 
-    `lease` is the lease of the alignment, or None if the pair is not an alignment.
+    `lease` is the lease of the alignment, or None if the two frontiers are not an alignment.
     """
 
     before: Frontier
@@ -138,7 +138,8 @@ def _named_or_newest(
 def aligned_pair(store: Store, live: str, candidate: str) -> Pair | None:
     """Returns the newest alignment of `candidate` with the build `live` as a pair.
 
-    Returns None if the candidate has no alignment, or if its last one is with another live build.
+    Returns None if the candidate has no alignment, or if its newest alignment is with another live
+    build.
     """
     last = Alignments(store, candidate).last()
     if last is None or last.live.build != folded_by(store, live):
@@ -150,7 +151,7 @@ def newest_pair(store: Store, before: str, after: str) -> Pair:
     """Returns the newest frontiers of two builds as a pair.
 
     Raises Conflict if the frontiers are not at equal offsets. The message contains the number of
-    offsets between them.
+    offsets by which the two builds differ.
     """
     one, other, comparable = _newest_frontiers(store, before, after)
     here, there = one.offsets.only(comparable), other.offsets.only(comparable)
@@ -200,8 +201,8 @@ def pin_equal(
     """Pins two builds at equal offsets, and yields the pair and the pinned snapshot.
 
     If the builds are not at equal offsets and `wait_seconds` is not 0, wakes the build that is
-    behind, and waits for at most `wait_seconds` (`bring_together`). Raises Conflict if no frontiers
-    at equal offsets are kept.
+    behind, and waits for at most `wait_seconds`. Raises Conflict if no frontiers at equal offsets
+    are kept.
     """
     with ExitStack() as kept:
         try:
@@ -250,11 +251,10 @@ def compare_pair(
     parts: Collection[Part] = (),
     on_progress: Callable[[str], None] = lambda _text: None,
 ) -> Comparison:
-    """Compares the rows of a pinned pair.
+    """Compares the rows of two builds at a pinned pair of frontiers.
 
-    The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `parts` are
-    parts of tables that are compared too. `log` is None if there is no broker. Raises Conflict if
-    the pair was deleted before the end.
+    The parameters `samples`, `only` and `on_progress` are those of `compare_builds`. `log` is None
+    if there is no broker. Raises Conflict if the frontiers were deleted before the end.
     """
     births = pinned.snapshot.births
     before, after = (
@@ -283,7 +283,10 @@ def compare_pair(
 
 
 def _possible_pairs(store: Store, before: str, after: str) -> Iterator[Pair]:
-    """Yields pairs of frontiers that may still be kept. The best pair comes first."""
+    """Yields pairs of frontiers that may still be kept, alignments first.
+
+    The last pairs are the newest frontiers of both builds.
+    """
     aligned, turned = aligned_pair(store, before, after), aligned_pair(store, after, before)
     if aligned is not None:
         yield aligned

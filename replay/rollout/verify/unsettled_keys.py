@@ -3,8 +3,8 @@
 Compaction removes an older record once a newer record of the same key exists. A build that read the
 topic before the compaction has read the older record. A build that reads the topic later has not.
 So at the same offsets both builds are correct, but their rows differ. Therefore the keys that were
-written after the compared offsets are read from the log, and rows with these keys are set aside
-(law 5). Only one case is missed: a tombstone that was written after the offsets and has been
+written after the compared offsets are read from the log, and rows with these keys are not compared,
+but counted. Only one case is missed: a tombstone that was written after the offsets and has been
 compacted away. Kafka keeps tombstones for `delete.retention.ms`, a day by default.
 """
 
@@ -87,8 +87,8 @@ def unsettled_keys(
     """Returns the keys of a table's compacted topic that have a record at or after `offsets`.
 
     The keys are texts, and may repeat. Returns None if the table does not contain the latest values
-    of a compacted topic, because all rows of such a table are settled. Raises Unreachable if `log`
-    is None. Raises Conflict if the topic no longer exists, or if another topic has its name.
+    of a compacted topic; then all rows can be compared. Raises Unreachable if `log` is None. Raises
+    Conflict if the topic no longer exists, or if another topic has its name.
     """
     topic = next((each for each in birth.topics if each.name == table.latest), None)
     if topic is None or topic.kind != TopicKind.COMPACTED:

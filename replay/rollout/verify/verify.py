@@ -65,9 +65,10 @@ _SAMPLED_CHECKS = 10
 class VerificationMeans:
     """The resources and limits of a verification.
 
-    `lease_seconds` is the duration of the lease on the compared frontiers. `limits` are the limits
-    on queries. `log` is None if there is no broker. If a maintained view reads tables with more
-    than `check_rows` rows in total, only a sample of the view is compared with its query.
+    `lease_seconds` is the duration of the lease on the compared frontiers. `limits` limits the
+    queries of the verification. `log` is None if there is no broker. If a maintained view reads
+    tables with more than `check_rows` rows in total, only a sample of the view is compared with its
+    query.
     """
 
     lease_seconds: float
@@ -161,8 +162,8 @@ def _checked_candidate(
 ) -> Verified:
     """Runs the checks of a candidate, and returns their results.
 
-    The verdict is provisional. It is "passed", whatever the results are. If a view is refused, no
-    check can be run, and the verdict is "inconclusive".
+    The verdict in the result is provisional: "passed", whether checks passed or failed. But if a
+    view is refused, no check can be run, and the verdict is "inconclusive".
     """
     snapshot = pinned.snapshot
     frontier = snapshot.frontiers[rollout.build]
@@ -371,7 +372,7 @@ def _end_at(seconds: float, store: Store, id_: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program that `arguments` name, and returns the exit code of the guard."""
+    """Verifies the rollout that the command-line arguments name, and returns the exit code."""
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)
@@ -408,8 +409,8 @@ def judge_results(
 
     `tables` are the compared tables, and `checked` are further tables with checks. `beyond`
     describes an excess of rejects, or is "". The verdict is "failed" if a check failed, a threshold
-    was exceeded or there is an excess of rejects. Otherwise, it is "inconclusive" if anything could
-    not be measured.
+    was exceeded or there is an excess of rejects. Otherwise, the verdict is "inconclusive" if
+    anything could not be measured, and "passed" if not.
     """
     tables = tuple(tables)
     called = {table.name: table_in_words(table) for table in (*checked, *tables)}

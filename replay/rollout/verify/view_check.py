@@ -29,8 +29,8 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
     """Compares the rows of a serving build's maintained views with their queries.
 
     Stores and returns the result. Returns None if the build does not serve any more, because only
-    the views of a serving build are updated at each frontier. Raises Conflict if the frontier was
-    deleted before the end.
+    the views of a serving build are updated at each frontier. Raises Conflict if the pinned
+    frontier was deleted before the end.
     """
     if build not in current_state(store).serving.values():
         return None
@@ -52,7 +52,10 @@ def check_views(settings: Settings, store: Store, build: str) -> ViewCheck | Non
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the program that `arguments` name, and returns the exit code of the guard."""
+    """Checks the views of the build that the command-line arguments name.
+
+    Returns the exit code.
+    """
 
     def work(given: argparse.Namespace) -> ExitCode:
         settings = load_settings(given.project, root=given.root)

@@ -2,7 +2,7 @@
 
 After a slice, Kappa updates a view with a rewritten query, and a rewritten query cannot check
 itself. So the stored rows are compared with the result of the user's own query, which DuckDB runs
-over the tables (invariant I11 in docs/design.md).
+over the tables (docs/design.md describes this as invariant I11).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def unlike_text(check: Check) -> str:
 
 
 def _compared_sql(reader: Reader, view: TableBirth, most_rows: int | None) -> str:
-    """Returns a query for two counts: the rows of a view, and the rows that only one side has.
+    """Returns a query that counts the rows of a view, and the rows that only one side has.
 
-    One side are the stored rows; the other side are the rows of the user's query.
+    One side is the stored rows; the other side is the rows of the user's query.
     """
     assert view.view is not None
     where = "" if most_rows is None else _sample_condition(reader, view, most_rows)

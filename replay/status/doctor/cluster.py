@@ -28,7 +28,7 @@ def needed_acls(pipelines: Iterable[Pipeline], writer: str = "") -> list[NeededA
     """Lists the access rules that these pipelines, and commands on their topics, need. Pure.
 
     `writer` is the name under which the sinks of an adopted root write. The rules allow this name
-    and the name that the first root uses. In Kafka, Read and Write include Describe, and Write
+    and the name that the original root uses. In Kafka, Read and Write include Describe, and Write
     includes all requests of an exactly-once producer. So no rule on the cluster itself is needed.
     """
     of_sinks = ("Create", "DescribeConfigs", "Read", "Write")

@@ -1,9 +1,9 @@
 """Examines a root for damage: checks the records, and the files of builds.
 
-Each document is compared with its seal, and each code snapshot with the birth certificate. The
-files of each table are compared with the file lists of the newest frontier and of the kept
-frontiers: all files must exist, with the recorded sizes. The rows in the files are not read;
-scrub.py reads them.
+Each document is compared with its seal (a checksum that is stored in the document), and each code
+snapshot with the birth certificate. The files of each table are compared with the file lists of the
+newest frontier and of the kept frontiers: all files must exist, with the recorded sizes. This
+module does not read the rows in the files; scrub.py reads them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Damage:
     """A damaged record or file below a root.
 
     `follows` is the consequence of the damage, and `then` is the state after a repair. `names` are
-    objects below the root; a repair moves these objects aside. If `names` is empty, a repair is
+    the objects below the root that a repair moves aside. If `names` is empty, a repair is
     impossible, and `hint` is advice for the operator.
     """
 
@@ -148,7 +148,7 @@ def examine_root(store: Store, *, now: float) -> tuple[Damage, ...]:
 
 
 def unvouched_builds(store: Store) -> tuple[str, ...]:
-    """Lists the builds whose newest frontier does not contain the sums of all file lists.
+    """Lists the builds whose newest frontier lacks the checksum of a table's file list.
 
     Such a frontier was written by an older Kappa.
     """
@@ -164,9 +164,10 @@ def unvouched_builds(store: Store) -> tuple[str, ...]:
 
 
 def unsealed_documents(store: Store) -> tuple[str, ...]:
-    """Lists the documents without a seal. A later change of such a document cannot be noticed.
+    """Lists the stored documents without a checksum (seal), by name.
 
-    The documents were written by an older Kappa.
+    If such a document is changed later, Kappa cannot notice the change. These documents were
+    written by an older Kappa.
     """
     found = set[str]()
     for place in dict.fromkeys((store, store.local)):
@@ -184,7 +185,7 @@ def _document_names(store: Store) -> Iterator[str]:
 
 
 def _document_damage(store: Store) -> Iterator[Damage]:
-    """Yields the damage of documents that are not records of the journal or of a build.
+    """Yields the damage of documents that belong neither to the journal nor to a build.
 
     Damaged documents that can be derived again are moved aside at once, and are not yielded.
     """
@@ -208,7 +209,10 @@ def _document_damage(store: Store) -> Iterator[Damage]:
 
 
 def _token_damage(store: Store) -> Iterator[Damage]:
-    """Yields a damage if the file of named tokens is damaged. The tokens have no copy."""
+    """Yields a `Damage` if the file of named tokens is damaged.
+
+    The damage cannot be repaired, because the file has no copy.
+    """
     try:
         TokenFile(store.local.path(TOKENS)).tokens()
     except Damaged as error:
@@ -220,10 +224,10 @@ def _token_damage(store: Store) -> Iterator[Damage]:
 
 
 def _root_damage(store: Store, builds: Iterable[str]) -> Iterator[Damage]:
-    """Yields a damage if the root's record of itself is damaged or gone.
+    """Yields a `Damage` if the file that describes the root itself is damaged or gone.
 
-    The record is known to be gone if a build has a sealed frontier: a Kappa that seals frontiers
-    starts jobs only in a root with this record.
+    An old root may have no such file. But if a build has a frontier with a checksum, the file
+    existed: a Kappa that writes these checksums starts jobs only in a root with this file.
     """
     try:
         if read_root(store) is not None:
@@ -370,7 +374,7 @@ def _build_damage(store: Store, build: str, *, serves: bool) -> Iterator[Damage]
 def _lost_frontiers(
     build: str, newest: Frontier | None, shown: int, where: str
 ) -> Iterator[Damage]:
-    """Yields a damage if frontiers that readers saw are gone.
+    """Yields a `Damage` if frontiers that readers saw are gone.
 
     `shown` is the greatest frontier number that readers saw, according to other records of the
     build. `where` is the address of the frontier with this number.
@@ -408,7 +412,7 @@ def _record_damage(records: NumberedRecords[Any], follows: str, then: str) -> It
 
 
 def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
-    """Returns True if a repair has given up the records before record `number`."""
+    """Returns True if an earlier repair has moved aside the records before record `number`."""
     with suppress(Damaged):
         return records.begins_anew(number)
     return False
@@ -417,7 +421,7 @@ def _begins_anew(records: NumberedRecords[Any], number: int) -> bool:
 def _lasting_table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> tuple[Damage, ...]:
-    """Returns the damage of a build's tables at a frontier that is still the newest afterwards.
+    """Returns the damage of a build's tables, examined at the build's newest frontier.
 
     The job's maintenance deletes the files of a frontier once a later frontier exists, and no lease
     protects this examination. So if damage is found and a new frontier has been published
@@ -435,7 +439,7 @@ def _lasting_table_damage(
 def _table_damage(
     store: Store, birth: Birth, newest: Frontier, kept: Iterable[Frontier], *, serves: bool
 ) -> Iterator[Damage]:
-    """Yields the damage of tables whose files are missing or cut at one of the frontiers."""
+    """Yields the damage of tables with missing or incomplete files at one of the frontiers."""
     follows = f"queries of build {birth.build} fail" if serves else "it cannot go on"
     for name in newest.versions:
         path = table_path(store, birth.build, name)

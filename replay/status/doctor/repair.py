@@ -21,8 +21,8 @@ from kappa.state.store import Store
 def repair_root(store: Store, damages: Iterable[Damage]) -> tuple[str, ...]:
     """Moves aside the files that the damages name, in descending order of names.
 
-    Returns the new paths. No supervisor can start during the repair. Raises Conflict if a
-    supervisor is up.
+    If a file has a copy, the copy takes its place. Returns the new paths of the moved files. No
+    supervisor can start during the repair. Raises Conflict if a supervisor is up.
     """
     names = [name for damage in damages for name in damage.names]
     # The note on the newest record goes with a newest record that is given up.
@@ -66,12 +66,12 @@ def _copy_of(store: Store, name: str) -> bytes:
 
 
 def _is_of_frontiers(name: str) -> bool:
-    """Returns True if `name` is a frontier, or the note of a build's last frontier number."""
+    """Returns True if `name` is a frontier, or the file with a build's last frontier number."""
     return name.startswith("builds/") and name.split("/")[2] in {"frontier", "frontier.newest"}
 
 
 def _note_shown(store: Store, build: str) -> int:
-    """Stores and returns the greatest frontier number that a build is known to have used."""
+    """Determines, stores and returns the highest frontier number that a build has used."""
     records = frontier_records(store, build)
     shown = max(0, records.noted_number(), *records.numbers(), *kept_numbers(store, build))
     records.note_last(shown)
@@ -81,8 +81,9 @@ def _note_shown(store: Store, build: str) -> int:
 def _go_on_behind(store: Store, build: str, shown: int) -> None:
     """Publishes the newest frontier of a build again, under a number that no reader has seen.
 
-    Readers on other hosts and cursors identify a frontier by its number, so no number is used
-    twice. If no frontier is left, the build's job creates one, with a number above `shown`.
+    Followers with a cursor, and readers on other hosts, identify a frontier by its number. So no
+    number is used twice. If no frontier is left, the build's job creates a frontier, with a number
+    above `shown`.
     """
     records = frontier_records(store, build)
     left = max(records.numbers(), default=shown)

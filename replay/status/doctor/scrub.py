@@ -1,8 +1,8 @@
-"""The scrub of a root: reads each data file in use, and compares it with the recorded sum.
+"""Reads each data file in use, and compares the file with the recorded checksum.
 
 The files in use are those of archives and of serving, idle and candidate builds. For a build, these
-are the files of its newest frontier and of its kept frontiers. Jobs continue during the scrub, so a
-file that a job has deleted meanwhile is not damage.
+are the files of its newest frontier and of its kept frontiers. Jobs continue meanwhile, so a file
+that a job has deleted meanwhile is not damage.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class ScrubbedFile:
     """A data file with its damage, or a table whose files cannot be listed.
 
     `of` is the build or the topic. `table` is the table, or None for an archive. `sum` is the
-    recorded sum, or None if no sum is recorded. `why` describes the damage, and is "" for an
-    undamaged file.
+    recorded checksum of the file, or None if no checksum is recorded. `why` describes the damage,
+    and is "" for an undamaged file.
     """
 
     path: str
@@ -57,8 +57,8 @@ class ScrubbedFile:
 class ScrubResult:
     """The result of a scrub: the counts, and the files that have changed since they were written.
 
-    `unknown` is the number of files without a recorded sum. Such files were written by an older
-    Kappa.
+    `unknown` is the number of files without a recorded checksum. Such files were written by an
+    older Kappa.
     """
 
     files: int
@@ -68,7 +68,7 @@ class ScrubResult:
 
 
 def scrub_root(store: Store, *, show: Show = lambda _done, _of, _bad: None) -> ScrubResult:
-    """Reads all data files in use, and compares each file with its recorded sum.
+    """Reads all data files in use, and compares each file with its recorded checksum.
 
     Files on a disk are read from the disk, not from the memory cache of the machine. In a bucket,
     the objects are fetched. `show` is called after each file with the number of bytes read so far,

@@ -1,4 +1,4 @@
-"""A change of a topic by an operator: the steps, and the reasons to refuse the change. Pure."""
+"""Computes the steps of a change of a topic, and the reasons to refuse the change. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def change_of(
     The wanted settings are `settings` and `partitions`, or those of the declaration if neither is
     given. Raises UsageError if neither is given and the topic is not declared, or if the number of
     partitions would become smaller. Raises Conflict if keys would move to other partitions, if
-    users of the topic would lose records, or if the topic would lose the broker's timestamps that
-    it needs.
+    users of the topic would lose records, or if the topic needs the broker's timestamps and would
+    lose them.
     """
     if not settings and partitions is None:
         if found.declared is None:
@@ -78,8 +78,8 @@ def change_text(found: TopicDescription, change: TopicChange) -> str:
 def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
     """Raises UsageError for fewer partitions, and Conflict if keys would move.
 
-    If a topic has keys, more partitions would move keys to other partitions. This is refused while
-    builds use the topic.
+    If a topic has keys, additional partitions move keys to other partitions. So while builds use
+    the topic, the function refuses additional partitions.
     """
     name, there = found.facts.name, found.facts.partitions
     if wanted < there:
@@ -104,8 +104,8 @@ def _refuse_partitions(found: TopicDescription, wanted: int) -> None:
 def _refuse_settings(found: TopicDescription, config: Mapping[str, str]) -> None:
     """Raises Conflict if a setting would make users of the topic lose records.
 
-    Also raises Conflict if a setting would replace the broker's timestamps, and the topic needs
-    them.
+    Also raises Conflict if the topic needs the broker's timestamps, and a setting would replace
+    them with the producers' timestamps.
     """
     name = found.facts.name
     policy = config.get("cleanup.policy", "")

@@ -154,7 +154,7 @@ def description_document(found: TopicDescription) -> dict[str, Any]:
 
 
 def users_of(topic: str, state: State, births: Mapping[str, Birth]) -> tuple[TopicUser, ...]:
-    """Lists the wanted builds that use a topic, sorted by pipeline."""
+    """Lists the live, idle and candidate builds that use a topic, sorted by pipeline."""
     return tuple(
         sorted(_topic_users(topic, state, births), key=lambda each: (each.pipeline, each.build))
     )

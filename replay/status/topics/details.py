@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetails:
-    """A topic's retention in words, its bytes on disk, and the time of its newest record.
+    """A topic's retention in words, its size on disk in bytes, and the time of its newest record.
 
-    `bytes` is None unless the project runs the broker. `newest_at` is None for an empty topic.
+    `bytes` is None if the project uses an external cluster. `newest_at` is None for an empty topic.
     """
 
     retention: str
@@ -33,7 +33,8 @@ def observe_details(
 ) -> Mapping[str, TopicDetails]:
     """Returns the details of the topics that are on the broker, by topic.
 
-    `runs_broker` is True if the project runs the broker, whose files have the sizes.
+    `runs_broker` is True if the project runs the embedded broker. Only then are sizes known,
+    because they are read from the broker's files.
     """
     there = log.topics()
     wanted = [name for name in names if name in there]

@@ -40,7 +40,7 @@ def join_topics(
 
     `there` are the topics on the broker. `sinks` are the topics of sinks, which never match.
     `leaving` are topics to leave out. Raises UsageError if a topic in `leaving` neither has joined
-    nor matches, or if the pattern has no topic then.
+    nor matches, or if no topic remains for the pattern.
     """
     left = frozenset(leaving)
     before = {each.name: each for each in pattern.joined}

@@ -84,8 +84,8 @@ def begin_of(log: Log, topic: str, start: str | None) -> Offsets:
     """Returns the offsets at which reading begins, from the user's text `start`.
 
     `start` is `beginning`, `end`, an offset for every partition, offsets by partition, or a time.
-    None means the beginning. If an offset is before the beginning of the log, reading begins at the
-    beginning. Raises UsageError for any other text.
+    None means the beginning. An offset before the beginning of the log means the beginning. Raises
+    UsageError for any other text.
     """
     log.must_have(topic)
     beginning = log.beginning([topic])
@@ -130,7 +130,7 @@ def ends_of_partitions(topic: str, end: Offsets, partitions: Sequence[int]) -> O
 
 
 def newest_offsets(topic: str, begin: Offsets, end: Offsets, count: int) -> Offsets:
-    """Returns the offset of each partition from which the newest `count` offsets begin."""
+    """Returns, for each partition, the offset at which its newest `count` offsets begin."""
     return Offsets(
         {topic: {part: max(begin.at(topic, part), last - count) for _, part, last in end.items()}}
     )
@@ -264,7 +264,7 @@ def _parse_condition(text: str, topic: Topic | None) -> tuple[str, str]:
 
 
 def seen_text(seen: SeenRecord) -> str:
-    """Formats a record as one line for display: place, time, key and value.
+    """Formats a record as one line for display: position, time, key and value.
 
     If the value is not text, the line contains the event instead.
     """
@@ -286,7 +286,7 @@ def _is_text(value: bytes | None) -> bool:
 
 
 def seen_line(seen: SeenRecord) -> str:
-    """Formats a record as a line of JSON: an envelope with the offset and the event."""
+    """Formats a record as a line of JSON, with the record's offset and event."""
     return f"{envelope_line(as_produced(seen.record), beside=seen.extra_fields)}\n"
 
 
@@ -330,7 +330,7 @@ def import_lines(
 ) -> Acknowledged:
     """Produces the records of exported lines, in order.
 
-    If `partitions` is True, each record is produced to its exported partition.
+    If `partitions` is True, each record is produced to the partition that its line names.
     """
 
     def record_of(line: bytes) -> ProducedRecord:

@@ -16,9 +16,9 @@ _LEAST_SECONDS = 1.0
 
 
 class TopicRates:
-    """Computes the growth rates of topics from their ends.
+    """Computes the growth rates of topics from repeated observations of their end offsets.
 
-    The first observation yields no rate.
+    After the first observation of a topic, its rate is still unknown.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Sources from which the collector fetches events itself: `[collect.pull.NAME]`.
 
-A source's position is written after the broker has acknowledged the events before the position. So
-a collector that continues from the position loses no events. Read in this order:
+The collector connects to a source again and again; each connection is a visit. A source's position
+is written after the broker has acknowledged the events before the position. So a collector that
+continues from the position loses no events. Read in this order:
 
 - source.py: a declared source, and the checks of its declaration
 - tls.py: the certificate authorities by which a source's certificate is checked

@@ -1,8 +1,9 @@
-"""A visit to a source, by kind: server-sent events, a websocket, or a document.
+"""Reads the events of a source: server-sent events, a websocket, or a document.
 
-A visit delivers the events that it has read before it reads more. Redirects are not followed,
-because the other server would receive the source's token. Proxy settings are ignored. Server-sent
-events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+One connection to a source is a visit. A visit delivers the events that it has read before it reads
+more. Redirects are not followed, because the other server would receive the source's token. Proxy
+settings are ignored. Server-sent events:
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PulledAnswer:
                 return b""
 
     def ensure(self, *statuses: int) -> None:
-        """Raises SourceAway if the status is not one of `statuses`, or if the body is encoded."""
+        """Raises SourceAway if the status is not in `statuses`, or if the body is encoded."""
         if self.status not in statuses:
             why = f"it answers {self.status}"
             if 300 <= self.status < 400 and self.status != 304:
@@ -178,9 +179,9 @@ async def _visit_sse(source: PulledSource, visitor: Visitor) -> None:
 
 
 async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
-    """Returns the next bytes of a stream.
+    """Returns the next bytes of a stream of server-sent events.
 
-    Raises SourceAway if nothing arrives for too long.
+    Raises SourceAway if no bytes arrive within the time that the source's declaration allows.
     """
     try:
         async with asyncio.timeout(source.silence_seconds):
@@ -190,7 +191,10 @@ async def _next_bytes(source: PulledSource, answer: PulledAnswer) -> bytes:
 
 
 class _Direct(connect):
-    """A websocket connection without redirects, since another server would receive the token."""
+    """A websocket connection that follows no redirects.
+
+    The server to which a redirect leads would receive the source's token.
+    """
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -224,9 +228,10 @@ async def _visit_websocket(source: PulledSource, visitor: Visitor) -> None:
 async def _gather_messages(
     source: PulledSource, connection: ClientConnection
 ) -> tuple[list[bytes | Invalid], bool]:
-    """Returns the next messages, and True if the connection is still open after them.
+    """Returns the next messages of a websocket, and whether the connection is still open.
 
-    Raises SourceAway if nothing arrives for too long.
+    The flag is False if the connection was closed after these messages. Raises SourceAway if no
+    message arrives within the time that the source's declaration allows.
     """
     events: list[bytes | Invalid] = []
     size = 0
@@ -301,8 +306,8 @@ _MALFORMED = "malformed_json"
 def events_of_document(document: bytes, media_type: str) -> list[bytes | Invalid]:
     """Returns the events in a document, in order.
 
-    If the document is an array, its elements are the events. Otherwise, a document whose media type
-    is JSON is a single event, and any other document has one event per line.
+    If the document is a JSON array, each element is an event. Any other document whose media type
+    is JSON is a single event. A document of another media type has one event per line.
     """
     content = document.removeprefix(b"\xef\xbb\xbf").strip()
     kind = media_type.partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""A visit to an MQTT server. An event is acknowledged after the Kafka broker has acknowledged it.
+"""Receives events from an MQTT server, and acknowledges them after the Kafka broker has.
 
 The MQTT session continues after the connection, or this process, has ended. So the server keeps
 events while the collector is not connected, and sends all unacknowledged events again. The protocol
@@ -75,7 +75,7 @@ async def _keep_filters(visitor: Visitor, position: PullPosition, filters: tuple
 
 
 def with_mqtt_topic(event: bytes, field: str, mqtt_topic: str) -> bytes:
-    """Returns an event with a field that contains the name of its MQTT topic.
+    """Returns an event with the field `field`, which contains the name of its MQTT topic.
 
     The event is returned unchanged if it is not a JSON object, or if `field` is empty.
     """
@@ -157,7 +157,7 @@ class MqttConnection:
         return answer.session_present
 
     def subscribe(self, filters: Sequence[str], stale: list[str]) -> None:
-        """Subscribes to filters, and ends the subscriptions to the `stale` filters."""
+        """Subscribes to the topics that match `filters`, and ends the `stale` subscriptions."""
         wanted = [
             mqtt5.TopicFilter(
                 each,

@@ -1,4 +1,7 @@
-"""Repeated visits to one source, and the tasks that visit all sources of a collector."""
+"""Connects to each source again and again, in one task per source.
+
+One connection to a source is a visit.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,9 @@ _FAILED = OSError, EOFError, UnicodeError, h11.ProtocolError, WebSocketException
 class PullMeans:
     """The objects that all pulled sources of a collector share.
 
-    `store` stores the positions. `topic` returns a collected topic by name, and `invalid` counts an
-    invalid event of a topic. `say` gets messages for the operator.
+    `store` stores the positions. `topic` is a function that returns a collected topic by name, and
+    `invalid` is a function that counts an invalid event of a topic. `say` gets messages for the
+    operator.
     """
 
     store: Store
@@ -51,10 +55,10 @@ class PullMeans:
 
 
 class Pull:
-    """A pulled source, and the position before which all its events are in the topic's log."""
+    """A pulled source, and the position before which all of its events are in the topic."""
 
     def __init__(self, source: PulledSource, means: PullMeans) -> None:
-        """Reads the stored position. Raises KappaError if the position cannot be read."""
+        """Reads the source's stored position. Raises KappaError if the position cannot be read."""
         self.source = source
         self._means = means
         self.position: PullPosition = read_position(means.store, source.name, source.digest)
@@ -72,7 +76,7 @@ class Pull:
         self._refused = ""
 
     async def run(self) -> None:
-        """Visits the source repeatedly until the task is cancelled."""
+        """Connects to the source again and again, until the task is cancelled."""
         while True:
             asked: float | None = None
             try:
@@ -88,7 +92,7 @@ class Pull:
             await asyncio.sleep(self._wait() if asked is None else max(asked, self._wait()))
 
     def opened(self) -> None:
-        """Records that the source is available, and logs this after an outage."""
+        """Records that the source is available. After an outage, also logs this."""
         self.is_there, self.away = True, ""
         if self._said:
             self._said = False
@@ -97,7 +101,10 @@ class Pull:
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each is acknowledged or refused. Then stores `position`, if given."""
+        """Sends events until the broker has acknowledged or refused each event.
+
+        Then stores `position`, unless it is None.
+        """
         if events:
             self._failed_in_turn = 0
         batch: list[ArrivedEvent] = []
@@ -133,7 +140,7 @@ class Pull:
         self._means.say(f"collect.pull.{self.source.name}: {what}")
 
     def state(self) -> Mapping[str, Any]:
-        """Returns the state of the source for display."""
+        """Returns the state of the source as a JSON object, for display."""
         invalid = self.last_invalid
         return {
             "name": self.source.name,
@@ -199,7 +206,10 @@ class Pull:
             self.report(f"{self.source.shown} gives no events: {why}; it is tried again")
 
     def _wait(self) -> float:
-        """Returns the seconds until the next visit. The wait grows with each failure in a row."""
+        """Returns the seconds until the next connection to the source.
+
+        With each failure in a row, the wait becomes longer.
+        """
         if not self._failed_in_turn:
             return max(_LEAST_SECONDS, self.again_seconds)
         longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(self._failed_in_turn, 10))
@@ -210,10 +220,10 @@ class Pull:
 
 
 class Pulls:
-    """All sources of a collector."""
+    """All pulled sources of a collector."""
 
     def __init__(self, sources: Sequence[PulledSource], means: PullMeans) -> None:
-        """Reads the stored positions. Raises KappaError if a position cannot be read."""
+        """Reads each source's stored position. Raises KappaError if one cannot be read."""
         self._pulls = [Pull(source, means) for source in sources]
 
     def begin(self, ended: Callable[[asyncio.Task[None]], None]) -> list[asyncio.Task[None]]:
@@ -231,7 +241,7 @@ class Pulls:
         return [pull.state() for pull in self._pulls if pull.source.topic in topics]
 
     def metrics(self) -> Iterator[str]:
-        """Yields the metrics of all sources."""
+        """Yields the metrics of all sources, in Prometheus's text format."""
         if not self._pulls:
             return
         yield family(

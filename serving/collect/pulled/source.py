@@ -37,10 +37,10 @@ _OWN = frozenset(
 
 
 class SourceAway(Exception):
-    """An error that ends a visit: the source delivers no events now, for the given reason."""
+    """The error that ends a connection to a source, because the source delivers no events now."""
 
     def __init__(self, why: str, wait_seconds: float | None = None) -> None:
-        """Stores the reason, and the minimum wait before the next visit, in seconds.
+        """Stores the reason, and the minimum wait before the next connection, in seconds.
 
         If `wait_seconds` is None, the usual wait applies.
         """
@@ -51,7 +51,7 @@ class SourceAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PulledSource:
-    """A source that `[collect.pull.NAME]` declares.
+    """A source from which the collector fetches events, as `[collect.pull.NAME]` declares it.
 
     `shown` is the address without its query, because the query may contain a secret.
     """
@@ -82,13 +82,17 @@ class PulledSource:
     def digest(self) -> str:
         """Returns a digest of the source's kind and URL.
 
-        A stored position with another digest belongs to an earlier source of the same name.
+        If a stored position has another digest, it belongs to an earlier source of the same name.
         """
         return hashlib.blake2b(f"{self.kind} {self.url}".encode(), digest_size=16).hexdigest()
 
 
 def sources_of(settings: CollectSettings, largest_event: int = 1 << 20) -> list[PulledSource]:
-    """Returns the declared sources. Raises SettingsError if a declaration is not valid."""
+    """Returns the sources that the settings declare.
+
+    `largest_event` is the largest number of bytes of an event. Raises SettingsError if a
+    declaration is not valid.
+    """
     return [
         _pulled_source(name, pull, settings, largest_event) for name, pull in settings.pull.items()
     ]

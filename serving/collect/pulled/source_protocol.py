@@ -1,4 +1,4 @@
-"""The interface through which a visit delivers events, and the stored position in a source."""
+"""The interface that receives the events of a source, and the stored position in a source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class PullPosition(Struct, frozen=True, omit_defaults=True):
     """A position in a source: the last event of a stream, or the digest of a document.
 
     `source` is the digest of the source's address, and `document` is the digest of a document's
-    bytes. For an MQTT server, `client` names the session, and `filters` are its subscriptions.
+    bytes. For an MQTT server, `client` is the name of the session, and `filters` are the session's
+    subscriptions.
     """
 
     source: str
@@ -34,10 +35,10 @@ _POSITION = Documents(PullPosition, derived=True)
 
 
 def read_position(store: Store, name: str, source: str) -> PullPosition:
-    """Returns the stored position in a source, or its beginning if no position is stored.
+    """Returns the stored position in a source, or the source's beginning if none is stored.
 
-    `source` is the digest of the source's address; a position with another digest is ignored.
-    Raises KappaError if the position cannot be read.
+    `source` is the digest of the source's address; a stored position with another digest is
+    ignored. Raises KappaError if the position cannot be read.
     """
     found = _POSITION.get(store, _position_name(name), f"the position in source {name}")
     # Another source's place means nothing here.
@@ -54,7 +55,7 @@ def _position_name(source: str) -> str:
 
 
 class Visitor(Protocol):
-    """The object to which a visit passes a source's events and positions.
+    """The object that receives the events and positions of one connection to a source.
 
     `again_seconds` is the wait before the next connection.
     """
@@ -63,12 +64,15 @@ class Visitor(Protocol):
     again_seconds: float
 
     def opened(self) -> None:
-        """Records that the source is available, and logs this after an outage."""
+        """Records that the source is available. After an outage, also logs this."""
 
     async def take(
         self, events: Sequence[bytes | Invalid], position: PullPosition | None = None
     ) -> None:
-        """Sends events until each is acknowledged or refused. Then stores `position`, if given."""
+        """Sends events until the broker has acknowledged or refused each event.
+
+        Then stores `position`, unless it is None.
+        """
 
     async def keep(self, position: PullPosition) -> None:
         """Stores a position. Raises SourceAway if the position cannot be written."""

@@ -15,9 +15,9 @@ _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 
 
 def ensure_readable(ca: Path, here: str) -> None:
-    """Raises SettingsError if a file of certificate authorities is not usable.
+    """Raises SettingsError if a file of certificate authorities cannot be used.
 
-    `here` is the name of the setting that names the file.
+    `ca` is the file, and `here` is the name of the setting that contains its path.
     """
     if not ca.is_absolute():
         raise SettingsError(f"{here} is {ca}", hint="give an absolute path")

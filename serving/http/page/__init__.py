@@ -1,7 +1,7 @@
 """Pages as text: the templates, and the files that a browser loads.
 
-The package turns values into HTML. It answers no requests except requests for these files, and
-reads no tables. Read in this order:
+The package turns values into HTML, and reads no tables. The only requests that it answers are those
+for the files that pages load. Read in this order:
 
 - render.py: renders a template, with the headers of a page; the only module that uses Jinja2.
 - formatting.py: formats numbers, times and values.

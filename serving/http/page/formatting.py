@@ -22,7 +22,7 @@ _STEPS = ((31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def number(value: float | None) -> str:
-    """Formats a number as `1,234,567`, or `—` for None.
+    """Formats a number as `1,234,567`, or returns `—` for None.
 
     A number that is not whole is shown with one digit after the point if it is below 100, and with
     two digits if it is below 1.
@@ -74,9 +74,10 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 def spark_points(values: Sequence[float], share: float = 1.0) -> str:
-    """Returns the points of a line chart for an SVG that is 96 wide and 20 high.
+    """Returns the points of a line chart, as the attribute `points` of an SVG polyline.
 
-    The values cover only the last `share` of the period that the whole width represents.
+    The chart is 96 wide and 20 high. The values cover only the last `share` of the period that the
+    whole width represents. Returns "" for fewer than two values.
     """
     if len(values) < 2:
         return ""
@@ -89,9 +90,10 @@ def spark_points(values: Sequence[float], share: float = 1.0) -> str:
 
 
 def figure(found: object) -> str:
-    """Formats a value for display in large letters: `1,234,567`, `98.75`, `0.0012`, `—` for None.
+    """Formats a value for display in large letters: `1,234,567`, `98.75`, `0.0012`.
 
-    Needless digits of numbers are left out. All other values are formatted by `value`.
+    None is formatted as `—`. Zeros at the end of decimals are left out. A value that is not a
+    number is formatted as by the function `value`.
     """
     if found is None:
         return "—"
@@ -107,9 +109,9 @@ def figure(found: object) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """Returns a share in whole percent.
+    """Returns the share of `part` in `whole`, in whole percent.
 
-    The result is 100 only if `part` is the whole, or if `whole` is 0.
+    The result is 100 only if `part` equals `whole`, or if `whole` is 0.
     """
     return 100 if part >= whole else max(0, int(100 * part / whole))
 
@@ -152,7 +154,7 @@ def times(sentence: str) -> str:
 
 
 def moment(text: str | datetime | None) -> datetime | None:
-    """Parses the time of a record.
+    """Parses a time that is written as text.
 
     Returns the time in UTC, or None if the text is not a time.
     """
@@ -165,12 +167,12 @@ def moment(text: str | datetime | None) -> datetime | None:
 
 
 def short(name: str) -> str:
-    """Shortens a fingerprint to its first characters, by which users compare fingerprints."""
+    """Shortens a long fingerprint to its first characters and an ellipsis."""
     return name if len(name) <= _SHORT + 2 else f"{name[:_SHORT]}…"
 
 
 def value(found: object) -> str:
-    """Formats a value in a row of a table.
+    """Formats a value for a row of a table on the page.
 
     Null looks different from the text "null", numbers have separators, and long values are cut.
     """
@@ -233,12 +235,12 @@ def value_below(found: object, zone: str) -> str:
 
 
 def is_number(found: object) -> bool:
-    """Returns True if the value is a number. Numbers are aligned to the right."""
+    """Returns True if a value is a number, which the page aligns to the right."""
     return isinstance(found, int | float | Decimal) and not isinstance(found, bool)
 
 
 def is_brief(found: object) -> bool:
-    """Returns True if the value is short enough to stay on a single line.
+    """Returns True if a value is so short that the page keeps it on a single line.
 
     A time that is broken at its hyphens would be hard to read.
     """

@@ -3,8 +3,8 @@
 This is the only module that uses Jinja2. Records, keys and column names are untrusted, so each
 value is escaped. If untrusted markup still reached a browser, the browser would run only scripts
 that this server sends as files (Content-Security-Policy). If a template lacks a value, rendering
-fails instead of leaving a blank. The values of the pages are computed in replay/page. The files
-that the pages load (styles, scripts, the vendored chart library) are a short list, read once; no
+fails instead of leaving a blank. The package replay/page computes the values of the pages. The
+pages load a few files: styles, scripts, and a chart library. These files are read once, and no
 other file is served.
 """
 
@@ -59,7 +59,7 @@ _HEADINGS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ProjectPlace:
-    """The project that a server serves: the name, the root, and the host of the server."""
+    """The project that a server serves: its name, its root, and the server's host."""
 
     name: str
     root: str
@@ -112,10 +112,9 @@ def problem_html(
     asker: Identity | None = None,
     counts: Mapping[str, tuple[int, bool]] | None = None,
 ) -> str:
-    """Renders an RFC 9457 problem document as a page with the problem and the next step.
+    """Renders an RFC 9457 problem document as a page with the problem and a hint.
 
-    `where` is the path of the request, by which the navigation marks the current page.
-    `counts` is as in `page_html`.
+    `where` is the path of the request. The page's navigation marks the current page by this path.
     """
     status = document["status"]
     kind = str(document["title"])
@@ -137,7 +136,7 @@ def problem_html(
 
 
 def graph_svg(drawn: object, title: str) -> str:
-    """Renders the drawing of a lineage as an SVG file, with its colours and without links."""
+    """Renders the drawing of a lineage as an SVG file, in colour but without links."""
     return _pages.get_template("graph.svg").render(drawn=drawn, title=printable_text(title))
 
 
@@ -236,7 +235,7 @@ static_router = APIRouter(include_in_schema=False)
 @static_router.get(f"{STATIC}{{name:path}}")
 @open_to_all
 async def static(name: str, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-    """Returns one of the pages' files, or 304 if the browser's copy is current.
+    """Returns a file that the pages load, or 304 if the browser's copy is current.
 
     The answer contains `no-cache`, so browsers check each time whether their copy is current.
     """

@@ -79,7 +79,7 @@ class Attempted:
 
 
 class Channel(Protocol):
-    """A way to reach a receiver."""
+    """A way to reach the receiver of an alert's messages."""
 
     def send(self, message: Message) -> Attempted:
         """Tries once to send a message, within a limited time, and returns the outcome."""
@@ -87,15 +87,15 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unready:
-    """The channel of an alert with incomplete settings.
+    """The channel of an alert whose settings are incomplete.
 
-    All messages wait until the settings are complete.
+    All messages wait until the settings are complete. `reason` says which setting is missing.
     """
 
     reason: str
 
     def send(self, message: Message) -> Attempted:  # noqa: ARG002  # as a channel does
-        """Sends nothing. The returned outcome is that the message must be tried again."""
+        """Sends nothing, and returns the outcome that the message must be tried again later."""
         return Attempted(Outcome.AGAIN, self.reason)
 
 
@@ -103,7 +103,7 @@ RECEIVED = Attempted(Outcome.RECEIVED)
 
 
 def keys_of(secret: str) -> tuple[bytes, ...]:
-    """Returns the signing keys in a secret from the settings.
+    """Returns the signing keys that a secret in the settings contains.
 
     Raises SettingsError, without showing the secret, if the secret is not valid. A key of fewer
     than 16 bytes is refused, because it could be guessed.
@@ -149,7 +149,7 @@ def _key_of(secret: str) -> bytes:
 
 
 class Webhook:
-    """A receiver at a URL."""
+    """A channel that sends messages to a URL, as signed POST requests."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Webhook:
         self._clock = clock
 
     def send(self, message: Message) -> Attempted:
-        """Posts a message once, and returns the outcome."""
+        """Sends one POST request with a message, and returns the outcome."""
         body = message.body.encode()
         now = int(self._clock())
         headers = {
@@ -233,7 +233,7 @@ def _shut_connection(connection: http.client.HTTPConnection) -> None:
 def _seconds_to_wait(retry_after: str | None, now: float) -> float:
     """Returns the number of seconds that a `Retry-After` header asks the sender to wait.
 
-    The header contains a number of seconds or a date. Without a valid header, returns 0.
+    The header contains a number of seconds or a date. Returns 0 if there is no valid header.
     """
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
@@ -256,7 +256,7 @@ def _failure_reason(error: Exception) -> str:
 
 
 class Program:
-    """A receiver that is a program.
+    """A channel that runs a program for each message.
 
     Call `send` from a thread that runs until this process exits, because the program is killed when
     the thread that started it ends.
@@ -268,7 +268,7 @@ class Program:
         self._timeout_seconds = timeout_seconds
 
     def send(self, message: Message) -> Attempted:
-        """Runs the program once, and returns the outcome."""
+        """Runs the program once for a message, and returns the outcome."""
         if shutil.which(self._command[0]) is None:
             return self._failed_attempt(f"cannot be found: {self._command[0]}")
         environment = {
@@ -311,7 +311,7 @@ def _last_line(output: IO[bytes]) -> str:
 
 
 class ShownOnPage:
-    """The receiver that is Kappa's own page.
+    """A channel that shows messages on Kappa's own page.
 
     A message that is sent again is shown only once.
     """
@@ -330,8 +330,8 @@ def channel_of(store: Store, settings: AlertSettings, alert: AlertBirth) -> Chan
     """Returns the channel of an alert.
 
     A URL in the settings replaces the declared address, so that each environment can send to its
-    own receiver. If a setting is missing or wrong, the function returns an `Unready` channel. Its
-    messages wait, and its reason names the setting.
+    own receiver. If a setting is missing or wrong, the function returns an `Unready` channel: the
+    alert's messages wait, and the channel's reason names the setting.
     """
     timeout = settings.timeout_seconds
     url = _setting_of(settings.urls, alert.name)

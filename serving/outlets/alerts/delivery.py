@@ -1,12 +1,12 @@
-"""The delivery of an alert, step by step.
+"""The delivery of an alert's messages, step by step.
 
 A step has at most one effect outside the process. A step tries to deliver the next message of the
 outbox. A message that needs no further attempt is settled. When all messages are settled, a step
 puts the messages of the next change set into the outbox. If the process exits at any point, the
 next process continues from the stored documents. So no message is lost, and a message is sent again
-if its answer was lost. While a receiver does not answer, no change set is processed. When the
-receiver answers again, the next change set contains the net changes of the whole period without an
-answer.
+if the receiver's answer was lost. While a receiver does not answer, no change set is processed.
+When the receiver answers again, the next change set contains the net changes of the whole period
+without an answer.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _FIRST_SECONDS, _LONGEST_SECONDS = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The limits of a delivery.
+    """The limits of the delivery of an alert.
 
-    `patience` is the time in seconds for which attempts to deliver a message are made. `keep` is
-    the time in seconds for which the files of the alert's cursor are kept. `most` is the largest
-    number of rows of a change set for which separate messages are sent.
+    `patience` is the time in seconds for which Kappa tries to deliver a message. `keep` is the time
+    in seconds for which the files of the alert's cursor are kept. `most` is the largest number of
+    rows of a change set for which separate messages are sent.
     """
 
     patience: float = 3600.0
@@ -78,7 +78,7 @@ class Rules:
 
     @classmethod
     def of(cls, settings: AlertSettings) -> Self:
-        """Returns the limits from the settings."""
+        """Returns the limits that the settings contain."""
         return cls(seconds_of(settings.patience), seconds_of(settings.keep), settings.most)
 
 
@@ -95,9 +95,10 @@ def next_attempt(
 
     `tries` is the number of attempts so far. The wait doubles from one second to five minutes. A
     random part of the wait, at most half, is subtracted, so that alerts that failed together are
-    not tried again together. `draw` returns a random number between 0 and 1. If the receiver
-    `asked` for a longer wait, that wait is used. The last attempt is made when `patience` has
-    passed since the `first` attempt. Times are in seconds since 1970.
+    not tried again together. `draw` returns a random number between 0 and 1. `asked` is the number
+    of seconds that the receiver has asked the sender to wait; a longer wait than usual is granted.
+    The last attempt is made when `patience` seconds have passed since the `first` attempt. Times
+    are in seconds since 1970.
     """
     end = first + patience
     if now >= end:
@@ -108,10 +109,10 @@ def next_attempt(
 
 
 class MessageDelivery(ABC):
-    """The delivery of the messages of an alert or of notices, step by step.
+    """The delivery of the messages of an alert, or of notices, step by step.
 
-    `name` identifies the stored documents. Subclasses create the messages. The object may be used
-    by only one process, and by one thread at a time.
+    The documents of the delivery are stored under `name`. Subclasses create the messages. The
+    object may be used by only one process, and by one thread at a time.
     """
 
     def __init__(
@@ -138,14 +139,15 @@ class MessageDelivery(ABC):
     def take_messages(self) -> None:
         """Puts the next messages into the outbox, if there are any.
 
-        This method is called only when all earlier messages are settled.
+        This method is called only when no message in the outbox needs a further attempt.
         """
 
     def take_step(self) -> float | None:
-        """Takes one step, and returns the seconds until the next step.
+        """Takes one step of the delivery, and returns the seconds until the next step.
 
-        Returns None if there is nothing to do until a change occurs, for example a new change set.
-        Raises the errors of `take_messages`.
+        A step tries to deliver one message, or puts new messages into the outbox. Returns None if
+        there is nothing to do until a change occurs, for example a new change set. Raises the
+        errors of `take_messages`.
         """
         if asked := ids_to_send_again(self._store, self._name):
             self._send_dead_letter(asked[0])
@@ -164,16 +166,16 @@ class MessageDelivery(ABC):
         return 0.0 if self.unsettled_count else None
 
     def report_error(self, error: str) -> None:
-        """Stores, for display, the reason why no step can be taken.
+        """Stores the reason why no messages can be delivered, for display.
 
-        An empty text means that steps succeed again.
+        An empty text means that the delivery works again.
         """
         if error != self._progress.error:
             self._put_progress(replace(self._progress, error=error))
 
     @property
     def unsettled_count(self) -> int:
-        """Returns the number of messages in the outbox that are not settled."""
+        """Returns the number of messages in the outbox that need a further attempt."""
         return 0 if self._outbox is None else len(self._outbox.messages) - self._settled_count()
 
     def _settled_count(self) -> int:
@@ -182,10 +184,11 @@ class MessageDelivery(ABC):
         return self._progress.settled
 
     def _deliver_message(self, message: Message, settled: int) -> None:
-        """Tries once to deliver a message.
+        """Tries once to deliver a message of the outbox.
 
-        The message is settled if it is received or must be given up. A message that is given up
-        becomes a dead letter.
+        If the message is received or must be given up, it is marked as settled: it needs no further
+        attempt. A message that is given up becomes a dead letter. `settled` is the number of
+        settled messages so far.
         """
         assert self._outbox is not None
         now = self._clock()
@@ -219,7 +222,10 @@ class MessageDelivery(ABC):
         self._settle_message(progress, delivered=False)
 
     def _settle_message(self, progress: AlertProgress, *, delivered: bool) -> None:
-        """Records that a message needs no further attempt."""
+        """Records that the next message of the outbox needs no further attempt.
+
+        `delivered` is True if the message was received, and False if it was given up.
+        """
         progress = replace(progress, settled=progress.settled + 1, tries=0)
         self._put_progress(self._with_received_message(progress) if delivered else progress)
 
@@ -239,7 +245,7 @@ class MessageDelivery(ABC):
         return attempted
 
     def _send_dead_letter(self, id_: str) -> None:
-        """Tries once to deliver a dead letter, as an operator has requested."""
+        """Tries once to deliver the dead letter with the given id, as an operator has requested."""
         name = self._name
         letter = read_dead_letter(self._store, name, id_)
         if letter is not None:
@@ -254,7 +260,10 @@ class MessageDelivery(ABC):
         delete_request_to_send_again(self._store, name, id_)
 
     def put_outbox(self, outbox: Outbox) -> None:
-        """Stores an outbox. It replaces the previous outbox, whose messages must all be settled."""
+        """Stores an outbox, which replaces the previous outbox.
+
+        No message of the previous outbox may need a further attempt.
+        """
         put_outbox(self._store, self._name, outbox)
         self._outbox = outbox
 
@@ -280,8 +289,8 @@ class AlertDelivery(MessageDelivery):
         """Reads the stored documents of the alert, to continue from their state.
 
         `limits` bound the memory, disk and threads that large change sets may use. `is_of` returns
-        False for a build that does not declare the alert. A change set that leads to such a build
-        is ignored.
+        False for a build that does not declare the alert. A change set that ends at such a build is
+        ignored.
         """
         super().__init__(store, alert.name, channel, rules, clock=clock, draw=draw)
         self._alert = alert
@@ -337,7 +346,12 @@ class AlertDelivery(MessageDelivery):
     def _messages_of(
         self, change_set: ChangeSet, counts: ChangeCounts, now: float
     ) -> tuple[tuple[Message, ...], Missed | None]:
-        """Returns the messages of a change set, and the period of missed changes, if any."""
+        """Returns the messages of a change set, and a period of missed changes or None.
+
+        `counts` contains the number of changed rows, and `now` is in seconds since 1970. If the
+        alert has missed changes, because the files of its cursor are no longer kept, the only
+        message reports the period.
+        """
         alert, head = self._alert, change_set.head
         since = self._missed_since() if head.starts_over else None
         if since is not None:
@@ -349,7 +363,11 @@ class AlertDelivery(MessageDelivery):
         return row_messages(alert, head, counts, lines, most=self._rules.most, now=now), None
 
     def _missed_since(self) -> float | None:
-        """Returns the time at which the lost cursor was stored, or None if no cursor was stored."""
+        """Returns the time since which the alert has missed changes, in seconds since 1970.
+
+        This is the time at which the alert's last cursor was stored. Returns None if no cursor was
+        stored.
+        """
         if self._outbox is not None:
             return self._outbox.at
         # The outbox could not be read: its progress says roughly when it was put.
@@ -375,7 +393,7 @@ class AlertDelivery(MessageDelivery):
 
 
 class AlertOutlet:
-    """The delivery of an alert in a thread.
+    """Delivers the messages of an alert in a thread.
 
     The thread runs while a serving build declares the alert.
     """
@@ -399,13 +417,16 @@ class AlertOutlet:
                 stop.wait(_LONGEST_SECONDS)
 
     def _declared_alert(self) -> AlertBirth | None:
-        """Returns the alert as a serving build declares it, or None if no serving build does so."""
+        """Returns the alert as a serving build declares it.
+
+        Returns None if no serving build declares the alert.
+        """
         birth = served_outlets(self._store).get(f"alert {self._name}")
         alerts = () if birth is None else birth.alerts
         return next((each for each in alerts if each.name == self._name), None)
 
     def _deliver_alert(self, alert: AlertBirth, stop: threading.Event) -> None:
-        """Takes steps until `stop` is set or the declaration of the alert changes."""
+        """Delivers messages until `stop` is set or the declaration of the alert changes."""
         delivery = AlertDelivery(
             self._store,
             alert,

@@ -36,11 +36,12 @@ def row_messages(
     most: int,
     now: float,
 ) -> tuple[Message, ...]:
-    """Returns the messages of a change set.
+    """Returns the messages of a change set, one for each changed row.
 
-    Each of the first `most` rows gets a message. A last message contains the count of the remaining
-    rows. `lines` are the changes as JSON objects, in the order of the change set. `counts` contains
-    the number of changes by operation. `now` is in seconds since 1970.
+    Only operations that the alert declares count, such as inserts. Each of the first `most` rows
+    gets a message. If there are more rows, a last message contains the count of the remaining rows.
+    `lines` are the changes as JSON objects, in the order of the change set. `counts` contains the
+    number of changes by operation. `now` is in seconds since 1970.
     """
     changes = (json.loads(line) for line in lines)
     sent = list(islice((each for each in changes if each["op"] in alert.on), most))
@@ -54,9 +55,10 @@ def row_messages(
 
 
 def missed_message(alert: AlertBirth, head: ChangeSetHead, *, since: float, now: float) -> Message:
-    """Returns a message which reports that the changes between two times are unknown.
+    """Creates the message that an alert has missed the changes between two times.
 
-    `since` and `now` are the two times, in seconds since 1970.
+    The two times are `since` and `now`, in seconds since 1970. `head` is the head of the first
+    change set after the missed changes.
     """
     of = {"since": time_as_text(since), "until": time_as_text(now), "cursor": str(head.cursor)}
     return _make_message(alert, "missed", {}, of, now)

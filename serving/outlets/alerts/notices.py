@@ -26,10 +26,10 @@ from kappa.state.store import Store
 class Notice(Struct, frozen=True, omit_defaults=True):
     """A fact about the platform that an operator should know.
 
-    `key` identifies the fact: it is the same for the same fact, and different for any other fact.
-    `kind` is a word for programs, such as `rollout_failed`. `text` is a sentence, and `hint` is the
-    next step. `rollout` is the number of a rollout as commands show it. `proof` is the record or
-    the value that shows the fact.
+    `key` identifies the fact: the key is the same for the same fact, and different for any other
+    fact. `kind` is a word for programs, such as `rollout_failed`. `text` is a sentence, and `hint`
+    says what to do next. `rollout` is the number of a rollout as commands show it. `proof` is the
+    record or the value that shows the fact.
     """
 
     key: str
@@ -48,7 +48,7 @@ Look = Callable[[str | None], tuple[str, tuple[Notice, ...]]]
 
 
 class NoticeDelivery(MessageDelivery):
-    """The delivery of notices.
+    """The delivery of notices, step by step.
 
     The object may be used by only one process, and by one thread at a time.
     """
@@ -65,13 +65,15 @@ class NoticeDelivery(MessageDelivery):
     ) -> None:
         """Reads the stored documents of the notices, to continue from their state.
 
-        `look` returns the facts that are new since a given place.
+        The function `look` finds the facts to report. Its argument is the place up to which facts
+        were reported, or None. `look` returns the new place, and the notices about the facts since
+        the old place.
         """
         super().__init__(store, KAPPA, channel, rules, clock=clock, draw=draw)
         self._look = look
 
     def take_messages(self) -> None:
-        """Puts the messages of the facts that are new since the last call into the outbox."""
+        """Puts a message into the outbox for each fact that is new since the last outbox."""
         before = self._outbox
         place, notices = self._look(None if before is None else before.cursor)
         if before is None or place != before.cursor:
@@ -83,9 +85,9 @@ class NoticeDelivery(MessageDelivery):
 
 
 def notice_message(notice: Notice, now: float) -> Message:
-    """Creates the message of a fact.
+    """Creates the message of a notice.
 
-    The id is derived from the fact and the time `now`, in seconds since 1970.
+    The message's id is derived from the notice and the time `now`, in seconds since 1970.
     """
     named = json.dumps([KAPPA, notice.key, time_as_text(now)])
     id_ = f"msg_{hashlib.sha256(named.encode()).hexdigest()[:32]}"

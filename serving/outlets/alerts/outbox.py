@@ -6,9 +6,10 @@ messages. The progress may be lost, for example by a power loss; then the messag
 sent again. An outbox that cannot be read is moved aside, and the alert has then missed the changes
 after that outbox.
 
-An operator may request that dead letters be sent again. The courier fulfils the request, at once or
-when it next runs: only one process sends alerts, so that the messages stay in order. If the
-receiver refuses the letter again, the letter is not deleted.
+A dead letter is a message that Kappa no longer tries to deliver. An operator may request that dead
+letters be sent again. The courier fulfils the request, at once or when it next runs: only one
+process sends alerts, so that the messages stay in order. If the receiver refuses a dead letter
+again, the dead letter is not deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _LIST_DEAD = "kappa alerts list --dead lists the dead letters"
 
 
 class Missed(Struct, frozen=True):
-    """A period for which the changes are unknown. Its two times are in seconds since 1970."""
+    """A period whose changes an alert has missed.
+
+    The period's begin and end are in seconds since 1970.
+    """
 
     since: float
     until: float
@@ -51,11 +55,12 @@ class Outbox(Struct, frozen=True):
 
 
 class AlertProgress(Struct, frozen=True):
-    """The progress in an outbox: the number of settled messages.
+    """The progress of an alert: the number of settled messages in its outbox.
 
-    `outbox` is the number of the outbox. `tries`, `first_tried_at` and `next_try_at` belong to the
-    next message. `delivered` counts all messages of the alert that were received. `error` is the
-    reason of the last failure, or "" if a message was received after that failure.
+    A message is settled if it was received or given up. `outbox` is the number of the outbox.
+    `tries`, `first_tried_at` and `next_try_at` belong to the next message. `delivered` counts all
+    messages of the alert that were received. `error` is the reason of the last failure, or "" if a
+    message was received after that failure.
     """
 
     outbox: int = 0
@@ -70,7 +75,7 @@ class AlertProgress(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A message that was given up, with the reason, the number of attempts, and the time."""
+    """A message that could not be delivered, with the reason, the attempts and the time."""
 
     message: Message
     reason: str
@@ -115,7 +120,10 @@ def read_outbox(store: Store, name: str) -> Outbox | None:
 
 
 def put_outbox(store: Store, name: str, outbox: Outbox) -> None:
-    """Stores an outbox. It replaces the previous outbox, whose messages must all be settled."""
+    """Stores an outbox, which replaces the previous outbox.
+
+    No message of the previous outbox may need a further attempt.
+    """
     failpoint("alert.before_take")
     _OUTBOX.put(store, f"{alert_folder(name)}/outbox.json", outbox)
     failpoint("alert.after_take")
@@ -144,7 +152,7 @@ def dead_letters(store: Store, name: str) -> tuple[DeadLetter, ...]:
 
 
 def read_dead_letter(store: Store, name: str, id_: str) -> DeadLetter | None:
-    """Returns the dead letter of the message with the given id, or None if there is none."""
+    """Returns the dead letter with the given message id, or None if there is none."""
     return _DEAD.get(store, _dead_letter_name(name, id_), f"dead letter {id_} of alert {name}")
 
 
@@ -169,7 +177,7 @@ def shown_messages(store: Store, name: str) -> tuple[Message, ...]:
 
 
 def show_message(store: Store, name: str, message: Message) -> None:
-    """Adds a message, as the newest, to the messages that Kappa's page shows.
+    """Adds a message to the messages that Kappa's page shows, as the newest message.
 
     A message that is added again is shown only once.
     """
@@ -180,7 +188,7 @@ def show_message(store: Store, name: str, message: Message) -> None:
 
 
 def ask_to_send_again(store: Store, name: str, id_: str) -> None:
-    """Requests that a dead letter be sent again, once."""
+    """Requests that the dead letter with the given id be sent again, once."""
     _AGAIN.put(store, _request_name(name, id_), _SendAgainRequest())
 
 
@@ -190,7 +198,10 @@ def ids_to_send_again(store: Store, name: str) -> tuple[str, ...]:
 
 
 def delete_request_to_send_again(store: Store, name: str, id_: str) -> None:
-    """Deletes the request to send a dead letter again, after the attempt was made."""
+    """Deletes the request to send a dead letter again.
+
+    The courier calls this function after it has tried to send the dead letter.
+    """
     failpoint("alert.before_answer")
     store.delete(_request_name(name, id_))
     failpoint("alert.after_answer")
@@ -211,11 +222,12 @@ def _id_in_path(path: str) -> str:
 def ask_for_dead_letters(
     store: Store, name: str | None = None, id_: str | None = None
 ) -> tuple[tuple[str, DeadLetter], ...]:
-    """Requests that dead letters be sent again, and returns each with the name of its alert.
+    """Requests that dead letters be sent again, and returns these dead letters.
 
-    By default, the request is for all dead letters; `name` selects those of one alert, and `id_`
-    selects one letter. Raises UsageError if the alert or the letter does not exist, and Copied if
-    the root is a copy.
+    Each element of the result contains the name of an alert and one of its dead letters. Without
+    `name` and `id_`, the request is for all dead letters. `name` selects the dead letters of one
+    alert, and `id_` selects one dead letter. Raises UsageError if the alert or the dead letter does
+    not exist, and Copied if the root is a copy.
     """
     ensure_no_copy(store)
     found = found_dead_letters(store, name, id_)
@@ -227,9 +239,10 @@ def ask_for_dead_letters(
 def found_dead_letters(
     store: Store, name: str | None = None, id_: str | None = None
 ) -> tuple[tuple[str, DeadLetter], ...]:
-    """Returns the dead letters that `ask_for_dead_letters` would send again, and asks for nothing.
+    """Returns the dead letters that `ask_for_dead_letters` would request to be sent again.
 
-    Raises UsageError if the alert or the letter does not exist.
+    Each element of the result contains the name of an alert and one of its dead letters. Nothing is
+    requested. Raises UsageError if the alert or the dead letter does not exist.
     """
     names = alert_names(store)
     if name is not None and name not in names:

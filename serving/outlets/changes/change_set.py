@@ -27,9 +27,11 @@ _KEY_TYPES = frozenset({"varchar", "tinyint", "smallint", "integer", "bigint"})
 
 
 class ChangeKind(StrEnum):
-    """The cause of a change set.
+    """The kind of a change set.
 
-    A snapshot and a reset contain all rows of the table, and replace all earlier changes.
+    `snapshot` is a reader's first change set. With `reset`, the reader starts over, for example
+    because the files at its cursor are no longer kept. Both contain all rows of the table, and
+    replace all earlier changes. The other kinds name the cause of the changes.
     """
 
     SNAPSHOT = "snapshot"
@@ -77,11 +79,14 @@ class ChangeSetHead:
 
     @property
     def starts_over(self) -> bool:
-        """Returns True if the rows are the whole table and replace all earlier changes."""
+        """Returns True if the change set is the whole table and replaces all earlier changes."""
         return self.kind in {ChangeKind.SNAPSHOT, ChangeKind.RESET}
 
     def as_document(self, chosen: Filter | None = None) -> dict[str, Any]:
-        """Returns the head as a JSON document, with the columns that a filter selects."""
+        """Returns the head as a JSON document.
+
+        If a filter is given, the document contains only the columns that the filter selects.
+        """
         columns = self.columns if chosen is None else chosen.shown_columns(self.columns, self.keys)
         return {
             "kind": str(self.kind),
@@ -102,7 +107,7 @@ class ChangeSetHead:
 class RowChange:
     """A row that was inserted, updated or deleted.
 
-    In a table without keys, the change means that `times` equal rows were inserted or deleted.
+    If the table has no keys, `times` equal rows were inserted or deleted.
     """
 
     op: str
@@ -112,7 +117,7 @@ class RowChange:
 
 
 class ChangeSet:
-    """An open change set.
+    """A change set whose rows can be read until its DuckDB reader is closed.
 
     The changes are ordered: first deletes, then updates, then inserts, each ordered by key.
     """
@@ -124,9 +129,9 @@ class ChangeSet:
         reader: Reader,
         before_columns: tuple[tuple[str, str], ...],
     ) -> None:
-        """Creates a change set from a DuckDB reader that contains the relation of all changes.
+        """Creates a change set from a DuckDB reader, in which a table contains all changes.
 
-        The caller must close `reader`. `point` is the point to which the change set leads.
+        The caller must close `reader`. `point` is the state of the table after the changes, and
         `before_columns` are the columns of the table before the changes.
         """
         self.head = head
@@ -148,12 +153,12 @@ class ChangeSet:
         return not self._reader.rows(f"select 1 from {CHANGES} limit 1").rows
 
     def rows(self, chosen: Filter | None = None) -> Iterator[RowChange]:
-        """Yields the changes that a filter selects, as Python values."""
+        """Yields the changes that a filter selects, with Python values."""
         for op, times, before, after in self._reader.each_row(self._ordered_sql(chosen)):
             yield RowChange(op, times, before, after)
 
     def json_lines(self, chosen: Filter | None = None) -> Iterator[str]:
-        """Yields each change as a JSON object, without a line end."""
+        """Yields each change that a filter selects, as a JSON object without a line end."""
         changes = self._filtered_sql(chosen)
         before, after = self._reader.column_types(f"select before, after from ({changes})")
         parts = ["'op', op"]
@@ -172,7 +177,7 @@ class ChangeSet:
     def key_and_row_messages(
         self, chosen: Filter | None = None
     ) -> Iterator[tuple[str, str | None]]:
-        """Yields the key and the new row of each change, as for the records of a compacted topic.
+        """Yields the key and the new row of each change, as a sink writes them to its topic.
 
         The row is JSON, or None if the row is deleted. The table must have keys. If the key is a
         single text or whole number, it is plain text, as Kappa reads the key of a topic. Any other
@@ -194,9 +199,9 @@ class ChangeSet:
         )
 
     def merged_rows(self, gone: str) -> Any:
-        """Returns Arrow batches with a row for each changed key.
+        """Returns Arrow batches with one row for each key whose row has changed.
 
-        The row is the key's new row, or the last row of a deleted key. The boolean column named
+        It is the key's new row or, if the row was deleted, the old row. The boolean column named
         `gone` is true for a deleted row. The table must have keys, and the same columns before and
         after the changes.
         """
@@ -244,11 +249,11 @@ class ChangeSet:
 
 
 def key_sql(row: str, kind: DuckType) -> str:
-    """Returns the SQL expression for the key of a record.
+    """Returns the SQL expression for the key of a sink's record.
 
-    `row` is a struct with the fields of the key, and `kind` is its type. Different structs have
-    different keys: therefore null, and a text that looks like a JSON object, are written as a JSON
-    object.
+    `row` is a struct with the fields of the key, and `kind` is the struct's type. Different keys
+    must have different texts: therefore null, and a text that looks like a JSON object, are written
+    as a JSON object.
     """
     whole = f"{json_sql(row, kind, row)}::varchar"
     ((name, only), *more) = kind.children

@@ -13,10 +13,10 @@ _FORM = re.compile(r"(\d{1,18})\.(\w[\w.-]{0,200})\.(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the sequence of changes: a generation, a build, and the number of its frontier.
+    """A place in the sequence of changes: a generation, a build, and a frontier of the build.
 
-    The text form is, for example, `3.flights-9ab1c2.512`. All tables of a pipeline have the same
-    cursors.
+    The frontier is given by its number. The text form of a cursor is, for example,
+    `3.flights-9ab1c2.512`. All tables of a pipeline have the same cursors.
     """
 
     generation: int

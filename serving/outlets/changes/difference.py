@@ -1,4 +1,4 @@
-"""The net difference between two points of a served table.
+"""The net difference between two points. A point is the state of a table at a frontier.
 
 The difference is first expressed as SQL; a reader then computes it as a change set. A difference
 has the columns `op` (insert, update, delete), `times` (the number of equal rows, if the table has
@@ -48,11 +48,11 @@ _SMALL_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NetDifference:
-    """The difference of two points as SQL.
+    """The difference between a table at two frontiers, as SQL.
 
     `difference` is the query. `relations` maps the name of each relation that the query reads to
     the relation's own query, in the order in which to create them. `bytes` is the size of the files
-    with the rows that may differ, or None if whole versions are read.
+    with the rows that may differ, or None if the query reads all files of the table.
     """
 
     difference: str
@@ -62,11 +62,11 @@ class NetDifference:
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """The query for all keys whose rows may differ.
+    """The query for all keys whose rows may differ between two frontiers.
 
-    `bytes` is the size of the files that the query reads. `stored` is the size of all files of the
-    table, without recent tables. `rewritten` is the size of the files that are counted in `stored`
-    and that the query reads.
+    `bytes` is the size of all files that the query reads. `stored` is the size of the table's own
+    files, without its small tables of recent rows. `rewritten` is the size of those of the table's
+    own files that the query reads.
     """
 
     sql: str
@@ -76,7 +76,10 @@ class TouchedKeys:
 
 
 def whole_table(store: Store, point: Point, files: Files) -> NetDifference:
-    """Returns the difference that inserts all rows of a point."""
+    """Returns the difference between an empty table and the state `point` of a table.
+
+    All rows of this state are inserted.
+    """
     row, rows = _struct_sql("r", point.table), _served_rows_sql(store, point, files)
     counted = "1" if point.table.keys else "count(*)"
     grouped = "" if point.table.keys else " group by row"
@@ -87,7 +90,10 @@ def whole_table(store: Store, point: Point, files: Files) -> NetDifference:
 
 
 def difference_between(store: Store, before: Point, after: Point, files: Files) -> NetDifference:
-    """Returns the difference of two points, of the same build or of two builds."""
+    """Returns the net difference between two states of a table, `before` and `after`.
+
+    The states may belong to the same build or to two builds.
+    """
     if before.birth.folded_by == after.birth.folded_by:
         return _difference_within_build(store, before, after, files)
     rows = [_served_rows_sql(store, each, files) for each in (before, after)]
@@ -97,10 +103,10 @@ def difference_between(store: Store, before: Point, after: Point, files: Files) 
 def _difference_within_build(
     store: Store, before: Point, after: Point, files: Files
 ) -> NetDifference:
-    """Returns the difference of two points of the same build.
+    """Returns the net difference between two states of a table in the same build.
 
-    Only keys that slices have touched are compared. If slices have touched most of the table, all
-    rows are compared.
+    Only the rows of keys that slices have touched are compared. If slices have touched most of the
+    table, all rows are compared.
     """
     table = after.table
     by = table.keys or table.by
@@ -125,11 +131,12 @@ def _touched_rows(
     among: Among,
     relations: dict[str, str],
 ) -> list[str]:
-    """Returns the queries for the touched rows at the point `before` and at the point `after`.
+    """Returns a query for the rows of the touched keys in each of two states of a table.
 
-    The function adds the relations that the queries read to `relations`. Relations are needed
-    because a fold reads its input more than once, and because a file that belongs to both points
-    must be read only once.
+    The states are `before` and `after`, and `among` contains the touched keys. The function adds
+    the relations that the two queries read to `relations`. Relations are needed because a fold
+    reads its input more than once, and because a file that belongs to both states must be read only
+    once.
     """
     table = after.table
 
@@ -163,7 +170,7 @@ def _touched_rows(
 
 
 def _visible_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
-    """Lists the columns that readers see or that identify a row, with their types."""
+    """Lists the columns that readers see or that identify a row, as pairs of name and type."""
     named = {name for name, _ in table.served} | {*table.row_keys, DELETED}
     return tuple(column for column in table.columns if column[0] in named)
 
@@ -171,9 +178,10 @@ def _visible_columns(table: TableBirth) -> tuple[tuple[str, str], ...]:
 def _touched_keys(
     store: Store, before: Point, after: Point, files: Files, by: tuple[str, ...]
 ) -> TouchedKeys:
-    """Returns the query for the keys whose rows may differ between two points of a build.
+    """Returns the query for the keys whose rows may differ between two states of a table.
 
-    A row may differ if a slice has contributed to it, or if it has expired by the log's clock.
+    Both states belong to the same build. A key's row may differ if a slice has contributed to the
+    row, or if the row has expired by the log's clock. `by` are the key columns.
     """
     table = after.table
     named = ", ".join(map(quoted, by))
@@ -210,9 +218,9 @@ def _touched_keys(
 
 
 def _passed_condition(before: Point, after: Point) -> str | None:
-    """Returns the condition for rows that have expired by the log's clock between two points.
+    """Returns the SQL condition for rows that expired between two states of a table.
 
-    Returns None if no row can have expired between the points.
+    Rows expire by the log's clock. Returns None if no row can have expired between the states.
     """
     gone = gone_condition(after.table, after.log_clock)
     return None if gone == gone_condition(before.table, before.log_clock) else gone
@@ -229,10 +237,11 @@ def _sums_doubles(table: TableBirth) -> bool:
 def _difference_of_appended(
     store: Store, before: Point, after: Point, files: Files
 ) -> NetDifference:
-    """Returns the difference of a table without keys, between two points of a build.
+    """Returns the net difference between two states of a table without keys.
 
-    Only the files that belong to just one of the points are compared. Rows that have expired, in
-    files of both points, are added as deletes.
+    Both states belong to the same build. Only the files that belong to just one of the states are
+    compared. A row that has expired, in a file of both states, is added to the difference as a
+    delete.
     """
     table, path = after.table, table_path(store, after.birth.build, after.table.name)
     sizes = [files(path, each.frontier.versions[table.name]) for each in (before, after)]
@@ -250,9 +259,10 @@ def _difference_of_appended(
 
 
 def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of the rows of the queries `old` and `new`.
+    """Returns a query for the difference between the rows of the queries `old` and `new`.
 
-    Rows are compared by their keys if both tables have the same keys.
+    If the tables `before` and `after` have the same keys, rows with equal keys are compared.
+    Otherwise, equal rows are counted, or all old rows are deleted and all new rows inserted.
     """
     is_alike = dict(before.served) == dict(after.served)
     if before.keys != after.keys or not after.keys:
@@ -287,7 +297,10 @@ def _difference_of_rows(before: TableBirth, after: TableBirth, old: str, new: st
 
 
 def _difference_by_count(table: TableBirth, old: str, new: str) -> str:
-    """Returns the difference of two queries, from the number of equal rows in each."""
+    """Returns a query for the difference between the rows of the queries `old` and `new`.
+
+    The query counts how often each row occurs in the two results.
+    """
     row = _struct_sql("r", table)
     return (
         "select case when sum(_n) > 0 then 'insert' else 'delete' end as op, "
@@ -304,11 +317,11 @@ def _struct_sql(alias: str, table: TableBirth) -> str:
 
 
 def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
-    """Returns the query for the served rows of a point, with recent rows folded in.
+    """Returns the query for the served rows in a state of a table, with recent rows folded in.
 
-    If the table is a maintained view that fails at the point, the query fails with the same reason.
-    Changes within a build do not need this query: they are computed from the build's files, which
-    do not change while the view fails.
+    If the table is a maintained view whose SQL fails in this state, the returned query fails with
+    the same reason. Changes within a build do not need this query: they are computed from the
+    build's files, which do not change while the view fails.
     """
     if point.table.name in point.frontier.failing:
         return failing_sql(point.table.served, point.frontier.failing[point.table.name])
@@ -323,7 +336,7 @@ def _served_rows_sql(store: Store, point: Point, files: Files) -> str:
 
 
 def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
-    """Lists the files that contain the rows of a point."""
+    """Lists the files that contain the rows of a table in the state `point`."""
     return tuple(
         each
         for path, version in point.table_versions(store).items()
@@ -332,9 +345,9 @@ def paths_of(store: Store, point: Point, files: Files) -> tuple[str, ...]:
 
 
 def has_same_rows(store: Store, before: Point, after: Point) -> bool:
-    """Returns True if it is certain that two points have the same rows.
+    """Returns True if two states of a table certainly have the same rows.
 
-    This is certain if both points belong to the same build and have the same table versions, and
+    This is certain if both states belong to the same build and have the same table versions, and
     also the same log's clock if rows can expire.
     """
     if before.birth.folded_by != after.birth.folded_by:
@@ -354,12 +367,12 @@ def changes_until(
     limits: Limits | None,
     client: Client,
 ) -> Iterator[ChangeSet]:
-    """Opens the change set that leads to the point `after`.
+    """Opens the change set that leads from the state `before` of a table to the state `after`.
 
-    The change set leads from the point `before`, or from nothing if `before` is None. The caller
-    must keep both points during the block. `is_first` is True for the reader's first request. A
-    change set from nothing is then a snapshot, and otherwise a reset. If the client leaves, the
-    computation is interrupted, and ClientLeft is raised.
+    If `before` is None, the change set contains the whole table. Its kind is then `snapshot` if
+    `is_first` is True, for the reader's first request, and otherwise `reset`. The caller must keep
+    the files of both states during the block. If the client leaves, the computation is interrupted,
+    and ClientLeft is raised.
     """
     kind = (
         (ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET)
@@ -385,11 +398,11 @@ def open_change_set(
     unlimited_if_small: bool = False,
     client: Client | None = None,
 ) -> tuple[ChangeSet, Reader]:
-    """Computes a change set, and returns it with its reader.
+    """Computes the change set between two states of a table.
 
-    The caller must close the reader. With `starts_empty`, a snapshot or reset has no rows. With
-    `unlimited_if_small`, a small change set is computed in memory without `limits`, which is
-    faster.
+    Returns the change set and its DuckDB reader, which the caller must close. If `starts_empty` is
+    True, a snapshot or reset has no rows. If `unlimited_if_small` is True, a small change set is
+    computed in memory without `limits`, which is faster.
     """
     earlier = None if kind is ChangeKind.RESET else before
     points = (after,) if earlier is None else (earlier, after)
@@ -429,10 +442,10 @@ def open_change_set(
 
 
 def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple[Reader, str]:
-    """Opens a reader for the served rows of a point, and returns the reader and the query.
+    """Opens a DuckDB reader for the served rows in a state of a table.
 
-    The caller must keep the point's files with a lease, and close the reader. Raises Damaged if a
-    file is not as it was written.
+    Returns the reader, and the query for the rows. The caller must keep the state's files with a
+    lease, and close the reader. Raises Damaged if a file is not as it was written.
     """
     vouched = file_list_sums(store, point)
 
@@ -444,12 +457,15 @@ def open_served_rows(store: Store, point: Point, limits: Limits | None) -> tuple
 
 
 def drop_changes(reader: Reader) -> None:
-    """Drops the relation of all changes, because another reader may use the connection next."""
+    """Drops the table of all changes in a DuckDB reader.
+
+    Another reader may use the DuckDB connection next.
+    """
     reader.run_command(f"drop table {CHANGES}")
 
 
 def _put_changes(reader: Reader, net: NetDifference) -> None:
-    """Creates the relation of all changes in a reader."""
+    """Computes a difference in a DuckDB reader, and stores it in a temporary table."""
     for name, query in net.relations.items():
         reader.run_command(f"create or replace temp table {name} as {query}")
     reader.run_command(f"create or replace temp table {CHANGES} as {net.difference}")
@@ -458,7 +474,10 @@ def _put_changes(reader: Reader, net: NetDifference) -> None:
 
 
 def switch_kind(store: Store, after: Point) -> ChangeKind:
-    """Returns the kind of the switch to a point's build (promote or undo), from the journal."""
+    """Returns whether a promote or an undo has switched to the build of a table's state.
+
+    The kind is read from the journal.
+    """
     records = JournalView(store).records()
     for record in reversed(records):
         event = record.event

@@ -41,8 +41,9 @@ _HINT = (
 class Filter:
     """The columns and the condition that a reader has requested.
 
-    None means all columns, or all rows. The key columns are always included, because a change of an
-    unidentified row would be useless.
+    If the columns are None, all columns are selected. If the condition is None, all rows are
+    selected. The key columns are always included, because a reader could not use the change of an
+    unidentified row.
     """
 
     columns: tuple[str, ...] | None = None
@@ -50,17 +51,17 @@ class Filter:
 
     @property
     def is_all(self) -> bool:
-        """Returns True if the filter selects everything."""
+        """Returns True if the filter selects all columns and all rows."""
         return self.columns is None and self.where is None
 
     def shown_columns(self, columns: Columns, keys: tuple[str, ...]) -> Columns:
-        """Returns the columns of a table that the reader gets."""
+        """Returns those of a table's columns that the filter selects, including the keys."""
         if self.columns is None:
             return columns
         return tuple(each for each in columns if each[0] in self.columns or each[0] in keys)
 
     def filtered_sql(self, changes: str, before: Columns, after: Columns) -> str:
-        """Returns the query for the selected part of the relation `changes`.
+        """Returns the query for those changes in the relation `changes` that the filter selects.
 
         `before` and `after` are the selected columns of the old rows and of the new rows.
         """
@@ -88,9 +89,9 @@ class Filter:
 
 
 def filter_of(columns: str | None, where: str | None) -> Filter | None:
-    """Returns the filter of the given columns and condition, or None if neither is given.
+    """Returns a filter with the given columns and condition, or None if neither is given.
 
-    `columns` is a text with commas between the names.
+    `columns` is a text in which commas separate the names. `where` is the condition.
     """
     if columns is None and where is None:
         return None

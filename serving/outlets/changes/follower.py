@@ -1,9 +1,9 @@
-"""A follower of a served table: yields a snapshot, and then one net change set after the other.
+"""Follows a served table: yields a snapshot, and then one net change set after the other.
 
-Each step pins the serving snapshot, computes the difference from the last point, and puts a lease
-on the files of the new point. So no change is lost between two change sets, and no change occurs
-twice. If a step fails, or if its change set was not used to the end, the step is repeated from the
-same point.
+Each step pins the serving snapshot, computes the difference from the last frontier, and writes a
+lease that keeps the files of the new frontier. So no change is lost between two change sets, and no
+change occurs twice. If a step fails, or if its change set was not used to the end, the step is
+repeated from the same frontier.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STALE_SECONDS = 10.0
 
 
 class Follower:
-    """The sequence of changes of a served table, for one reader.
+    """Reads the changes of a served table, one change set after the other, for one reader.
 
     A follower may be used by one thread at a time.
     """
@@ -67,9 +67,10 @@ class Follower:
 
         The files of a cursor are kept for `keep_seconds` after the cursor was returned. If a lease
         with the id `holder` exists, the files of the lease's cursor are kept while the lease lasts.
-        With `starts_empty`, snapshots and resets contain no rows. A small change set is computed in
-        memory. All other change sets are computed within `limits`, and can spill to disk. Raises
-        UsageError if the table is not served, or if `chosen` does not fit the table.
+        If `starts_empty` is True, snapshots and resets contain no rows. A small change set is
+        computed in memory. All other change sets are computed within `limits`, and can spill to
+        disk. Raises UsageError if the table is not served, or if the filter `chosen` does not fit
+        the table.
         """
         self._store = store
         self._table = table
@@ -96,13 +97,13 @@ class Follower:
 
     @property
     def cursor(self) -> Cursor | None:
-        """Returns the cursor of the last used change set, or None if there is none."""
+        """Returns the cursor of the last change set that was used to its end, or None."""
         return self._since if self._point is None else self._point.cursor
 
     def start_now(self) -> Point:
-        """Begins at the present state of the table, without a snapshot.
+        """Begins at the present state of the table, without a snapshot, and returns this state.
 
-        Returns the point of that state. Raises UsageError if the table is no longer served.
+        Raises UsageError if the table is no longer served.
         """
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             point = point_of(pinned.snapshot, self._table)
@@ -115,9 +116,9 @@ class Follower:
 
     @contextmanager
     def next_change_set(self) -> Iterator[ChangeSet | None]:
-        """Opens the next change set, or yields None if nothing has changed.
+        """Opens and yields the next change set, or yields None if nothing has changed.
 
-        The follower moves to the new point when the block ends without an error.
+        When the block ends without an error, the follower moves to the cursor of this change set.
         """
         before = self._point_before()
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
@@ -169,9 +170,9 @@ class Follower:
         self._looked = point.generation, point.frontier.number
 
     def hold_cursor(self, seconds: float) -> None:
-        """Puts a lease under the holder's name on the present cursor, for `seconds`.
+        """Writes a lease that keeps the files of the present cursor for `seconds`.
 
-        The lease replaces the holder's lease on an earlier cursor.
+        The lease has the id `holder`, and replaces the lease with this id on an earlier cursor.
         """
         assert self._point is not None, "no change set was used"
         assert self._holder is not None, "nobody holds it"
@@ -205,9 +206,9 @@ class Follower:
         return self._clock() - self._given_at > self._keep_seconds / 3
 
     def _point_before(self) -> Point | None:
-        """Returns the point at which the next change set begins.
+        """Returns the state of the table at which the next change set begins.
 
-        Returns None if there is no such point, or if the files of the point are no longer kept.
+        Returns None if there is no such state, or if the files of the state are no longer kept.
         """
         before = self._point
         if before is None and self._since is not None:
@@ -217,7 +218,10 @@ class Follower:
         return before if before is not None and self._keep_point(before) else None
 
     def _kind_between(self, before: Point | None, after: Point) -> ChangeKind | None:
-        """Returns the kind of the change set between two points, or None if none is needed."""
+        """Returns the kind of the change set between two states of the table.
+
+        Returns None if no change set is needed.
+        """
         if before is None:
             is_first = self._since is None and self._point is None
             return ChangeKind.SNAPSHOT if is_first else ChangeKind.RESET
@@ -234,19 +238,19 @@ class Follower:
         return ChangeKind.SLICE
 
     def _is_needless(self, before: Point | None, after: Point, kind: ChangeKind) -> bool:
-        """Returns True if the change set may be skipped when it has no rows.
+        """Returns True if the change set between two states may be skipped when it has no rows.
 
-        The change set of a new generation is never skipped: otherwise, a reader could stay at an
-        older cursor than another reader.
+        The first change set of a new generation is never skipped: otherwise, a reader could stay at
+        an older cursor than another reader.
         """
         if before is None or kind is not ChangeKind.SLICE:
             return False
         return before.generation == after.generation and self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        """Returns True if the last cursor need not be replaced yet.
+        """Returns True if the last cursor is so new that a change set without rows can be skipped.
 
-        After some time, a cursor is replaced even if no row has changed.
+        An older cursor is replaced even if no row has changed.
         """
         return self._clock() - self._given_at <= min(_STALE_SECONDS, self._keep_seconds / 3)
 

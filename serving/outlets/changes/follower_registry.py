@@ -2,9 +2,10 @@
 
 Any number of readers may follow a table. A change set is computed once, and written as text once
 for each filter in use. A small text is kept in memory, and a large text in an unnamed file. A new
-reader first gets the changes from its cursor to the hub's point; these changes are computed once
-for all readers with the same cursor and filter. If a reader reads too slowly, its waiting change
-sets are discarded. The reader then gets the net difference from its last cursor.
+reader first gets the changes from its cursor to the frontier that the hub has reached; these
+changes are computed once for all readers with the same cursor and filter. If a reader reads too
+slowly, its waiting change sets are discarded. The reader then gets the net difference from its last
+cursor.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ _PATIENCE_SECONDS, _NAP_SECONDS = 5.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class ChangeMessage:
-    """A message to a reader. The last message of a change set contains the cursor."""
+    """A message of a change set for a reader.
+
+    The last message of each change set contains the cursor.
+    """
 
     event: str
     text: str
@@ -63,17 +67,17 @@ class ChangeMessage:
 
 
 class RecordedChanges:
-    """The messages of a change set, which can be read any number of times.
+    """A change set as messages of text, which can be read any number of times.
 
     Several threads may read at once. The first message contains the head of the change set, further
     messages contain rows, and the last message contains the cursor.
     """
 
     def __init__(self, change_set: ChangeSet, chosen: Filter | None, folder: Path) -> None:
-        """Writes the text of a change set for readers with the filter `chosen`.
+        """Writes the messages of a change set for readers with the filter `chosen`.
 
-        A large text is written to a file in the folder. Raises KappaError if the file cannot be
-        written.
+        If the messages are long, they are written to a file in `folder`. Raises KappaError if the
+        file cannot be written.
         """
         self.head: ChangeSetHead = change_set.head
         self.size = 0
@@ -134,7 +138,10 @@ def _close_file(file: BinaryIO) -> None:
 
 
 def _json_arrays(lines: Iterator[str]) -> Iterator[str]:
-    """Yields JSON arrays, each with many changes. `lines` are the changes as JSON objects."""
+    """Joins changes into JSON arrays, and yields each array as text.
+
+    `lines` are the changes as JSON objects. An array contains many changes.
+    """
     held, size = list[str](), 0
     for line in lines:
         held.append(line)
@@ -148,12 +155,12 @@ def _json_arrays(lines: Iterator[str]) -> Iterator[str]:
 
 @dataclass(eq=False)
 class ChangeReader:
-    """A reader of the hub, and the change sets that wait for the reader.
+    """A reader of a table's changes, and the change sets that wait for the reader.
 
     `cursor` is the cursor of the last change set that the reader was sent. `notify` is called from
     other threads when a change set is added or the reader's state changes. After `late` or `error`
-    is set, no change sets are added. With `from_now`, the reader gets no snapshot. If the `client`
-    leaves, the computation of the reader's first change set is interrupted.
+    is set, no change sets are added. If `from_now` is True, the reader gets no snapshot. If the
+    `client` leaves, the computation of the reader's first change set is interrupted.
     """
 
     table: str
@@ -168,9 +175,10 @@ class ChangeReader:
     _changed: threading.Lock = field(default_factory=threading.Lock)
 
     def add_changes(self, recorded: RecordedChanges) -> None:
-        """Adds a change set, unless too many change sets wait already.
+        """Adds a change set to those that wait for the reader.
 
-        In that case, marks the reader as late instead, and discards its waiting change sets.
+        If too many change sets wait already, marks the reader as late instead, and discards all
+        change sets that wait.
         """
         with self._changed:
             text = sum(each.size for each in self.waiting)
@@ -184,13 +192,13 @@ class ChangeReader:
     def end_with_error(self, error: KappaError) -> None:
         """Ends the reader's sequence of change sets with an error.
 
-        The reader gets the error after the change sets that wait.
+        The reader first gets the change sets that wait, and then the error.
         """
         self.error = error
         self.notify()
 
     def take_changes(self) -> RecordedChanges | None:
-        """Returns the next change set and removes it from the queue, or returns None.
+        """Removes the next change set from those that wait, and returns it.
 
         Returns None if no change set waits. If an error has ended the sequence, raises the error
         instead.
@@ -204,7 +212,7 @@ class ChangeReader:
 
 
 class ChangeHub:
-    """The followed tables of a server, with their followers and readers."""
+    """The tables that readers of a server follow, each with one follower for all its readers."""
 
     def __init__(
         self,
@@ -218,6 +226,7 @@ class ChangeHub:
         """Creates a hub that follows no table yet.
 
         The files of a cursor are kept for `keep_seconds` after the cursor was sent to a reader.
+        `limits` bound the resources that large change sets may use.
         """
         self._store = store
         self._lease_seconds = lease_seconds
@@ -234,12 +243,12 @@ class ChangeHub:
         self._beginning = WeakValueDictionary[tuple[object, ...], threading.Lock]()
 
     def begin_reader(self, reader: ChangeReader) -> RecordedChanges | None:
-        """Adds a reader at its cursor, and returns the changes from its cursor to the hub's point.
+        """Adds a reader, and returns the changes since the reader's cursor.
 
-        Later change sets are then added to the reader. Returns None if there are no changes up to
-        the hub's point. Raises UsageError if the table is not served or if the filter does not fit.
-        Raises Conflict if the cursor is later than the served point. Raises ClientLeft if the
-        client leaves before the changes are computed.
+        The hub then adds later change sets to the reader. Returns None if nothing has changed since
+        the cursor. Raises UsageError if the table is not served or if the filter does not fit.
+        Raises Conflict if the cursor is later than the state that is served. Raises ClientLeft if
+        the client leaves before the changes are computed.
         """
         self._ensure_fits(reader)
         reader.waiting.clear()
@@ -289,8 +298,8 @@ class ChangeHub:
     def _ensure_fits(self, reader: ChangeReader) -> None:
         """Raises UsageError if a reader's table is not served, or if its filter does not fit.
 
-        The columns of the table are those that the hub's follower of the table knows, if there is
-        such a follower.
+        If the hub already follows the table, the filter is compared with the columns that the
+        follower knows.
         """
         with self._lock:
             table = self._tables.get(reader.table)
@@ -301,9 +310,10 @@ class ChangeHub:
             ensure_fits(reader.chosen, birth)
 
     def _join_table(self, reader: ChangeReader) -> tuple[_TableHub, Point]:
-        """Adds a reader to the hub of its table, and returns the point that the hub has reached.
+        """Adds a reader to the readers of its table.
 
-        The reader gets every change set after that point.
+        Returns the hub of the table, and the state that this hub has reached. The reader gets every
+        change set after that state.
         """
         with self._lock:
             table = self._tables.get(reader.table)
@@ -315,14 +325,15 @@ class ChangeHub:
             return table, point
 
     def _served_point(self, table: str) -> Point | None:
-        """Returns the present point of a table, or None if no pipeline serves the table."""
+        """Returns the present state of a table, or None if no pipeline serves the table."""
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             return point_of(pinned.snapshot, table)
 
     def _changes_until(self, reader: ChangeReader, point: Point) -> RecordedChanges | None:
-        """Returns the changes from a reader's cursor to a point, or None if there are none.
+        """Returns the changes from a reader's cursor to a state of the table.
 
-        Readers with the same cursor and filter share the result.
+        Returns None if there are no changes. Readers with the same cursor and filter share the
+        result.
         """
         if reader.from_now:
             reader.cursor = point.cursor
@@ -386,9 +397,9 @@ class _TableHub:
         )
 
     def start_with_reader(self, reader: ChangeReader) -> Point:
-        """Adds the first reader, starts the thread, and returns the present point.
+        """Adds the first reader, starts the thread, and returns the present state of the table.
 
-        The reader gets every change set after that point.
+        The reader gets every change set after that state.
         """
         self._readers.add(reader)
         point = self._point
@@ -396,7 +407,7 @@ class _TableHub:
         return point
 
     def served_table(self) -> TableBirth | None:
-        """Returns the declaration of the followed table as it is served now.
+        """Returns the declaration of the followed table, as the serving build declares the table.
 
         Returns None if no pipeline serves the table, or if the follower's thread has ended.
         """
@@ -405,9 +416,9 @@ class _TableHub:
             return self._point.table if lives else None
 
     def add_reader(self, reader: ChangeReader) -> Point | None:
-        """Adds a reader, and returns the present point.
+        """Adds a reader, and returns the state of the table that the follower has reached.
 
-        The reader gets every change set after that point. Returns None if the follower's thread has
+        The reader gets every change set after that state. Returns None if the follower's thread has
         ended.
         """
         with self._changed:
@@ -457,10 +468,10 @@ class _TableHub:
     def _record_for_filter(
         self, change_set: ChangeSet, chosen: Filter | None
     ) -> RecordedChanges | KappaError:
-        """Returns a change set as text for readers with a filter.
+        """Writes a change set as text for the readers with the filter `chosen`.
 
-        Returns the error instead if the text cannot be created, for example because the filter no
-        longer fits the table.
+        Returns the text. If the text cannot be written, for example because the filter no longer
+        fits the table, returns the error.
         """
         try:
             return RecordedChanges(change_set, chosen, self._hub.folder)
@@ -481,7 +492,7 @@ class _TableHub:
 
 
 def _is_past(cursor: Cursor | None, point: Point | None) -> bool:
-    """Returns True if a cursor is later than a point."""
+    """Returns True if a cursor is later than the state of a table."""
     if cursor is None or point is None:
         return False
     if cursor.generation != point.generation:

@@ -1,8 +1,8 @@
-"""A point: a served table at a frontier.
+"""A point: the state of a served table at a frontier.
 
 A lease keeps the files of a point for a cursor. The id of the lease is derived from the cursor, so
 all followers at the same cursor renew the same lease. The lease also contains the frontier itself,
-because upkeep deletes the records of old frontiers while leases still keep the frontiers' files.
+because Kappa deletes the records of old frontiers while leases still keep the frontiers' files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A table of a build at a frontier, as readers of a generation see the table."""
+    """The state of a served table at a frontier of its build.
+
+    `generation` is the generation in which readers see this state.
+    """
 
     generation: int
     birth: Birth
@@ -43,16 +46,19 @@ class Point:
 
     @property
     def cursor(self) -> Cursor:
-        """Returns the cursor of this point in the sequence of changes."""
+        """Returns the cursor of this state in the sequence of changes."""
         return Cursor(self.generation, self.birth.build, self.frontier.number)
 
     @property
     def log_clock(self) -> int | None:
-        """Returns the log's clock at this point. The clock decides which rows have expired."""
+        """Returns the log's clock in this state of the table.
+
+        The clock decides which rows have expired.
+        """
         return log_clock(self.birth, self.frontier.log_time)
 
     def table_versions(self, store: Store) -> dict[str, int]:
-        """Returns the versions of the table and of its recent tables, by path."""
+        """Returns the Delta versions of the table and of its tables of recent rows, by path."""
         names = (self.table.name, *recent_names(self.table.name))
         return {
             table_path(store, self.birth.build, name): self.frontier.versions[name]
@@ -62,9 +68,10 @@ class Point:
 
 
 def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
-    """Returns the checksums of the points' file lists, by table path and version.
+    """Returns the checksums of the file lists of some tables, by table path and version.
 
-    The checksums are those that the frontiers contain.
+    `points` are the states of the tables. A file list contains the data files of a table's version.
+    The frontiers of the states contain the checksums.
     """
     return {
         (table_path(store, each.birth.build, name), version): each.frontier.file_lists[name]
@@ -75,7 +82,7 @@ def file_list_sums(store: Store, *points: Point) -> dict[tuple[str, int], str]:
 
 
 def point_of(snapshot: Snapshot, name: str) -> Point | None:
-    """Returns the point of a served table in a snapshot.
+    """Returns the state of a served table in a snapshot.
 
     Returns None if no pipeline in the snapshot serves the table. Raises UsageError if the name
     belongs to a view that is not maintained, because such a view has no stored rows.
@@ -116,7 +123,7 @@ def not_served(snapshot: Snapshot, name: str) -> NotServed:
 def point_at(
     store: Store, cursor: Cursor, name: str, now: float, *, holder: str | None = None
 ) -> Point | None:
-    """Returns the point of a table at a cursor.
+    """Returns the state of a table at a cursor.
 
     Returns None if the frontier of the cursor is no longer known, or if the build does not have the
     table. The caller must next call `ensure_point_kept`, which finds out whether the files still
@@ -152,13 +159,14 @@ def ensure_point_kept(
     is_pinned: bool = False,
     holder: str | None = None,
 ) -> bool:
-    """Leases the files of a point for `seconds` from `now`.
+    """Writes a lease that keeps the files of a table's state until `seconds` after `now`.
 
-    Returns False if the files are no longer kept. A valid lease is never shortened. A new lease is
-    put only while another lease keeps the point: the lease of a snapshot (`is_pinned`), the lease
-    of the `holder`, or a temporary lease that is put before the check whether the point was
-    collected (law 11). So the lease that cursors share never refers to files that may have been
-    deleted.
+    Returns False if the files are no longer kept. A valid lease is never shortened. All followers
+    at the same cursor share this lease, so it must not refer to files that may have been deleted.
+    Therefore, a new lease is written only while another lease keeps the files: the lease of a
+    pinned snapshot (`is_pinned`), the lease with the id `holder`, or a temporary lease. The
+    temporary lease is written before the function checks whether garbage collection has passed the
+    frontier.
     """
     id_, number = cursor_lease_id(point.birth, point.frontier.number), point.frontier.number
     there = read_lease(store, id_)
@@ -184,7 +192,10 @@ def ensure_point_kept(
 
 
 def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> None:
-    """Puts a lease on the files of a point. The lease also contains the frontier itself."""
+    """Writes a lease with the given id on the files of a table's state.
+
+    The lease also contains the frontier itself. `expires_at` is in seconds since 1970.
+    """
     pins = {point.frontier.build: Pin(point.frontier.number, point.frontier.versions)}
     frontier = replace(point.frontier, sums={})
     ensure_lease(
@@ -195,9 +206,10 @@ def put_point_lease(store: Store, point: Point, id_: str, expires_at: float) -> 
 def _leased_frontier(
     store: Store, id_: str, build: str, number: int, now: float
 ) -> Frontier | None:
-    """Returns the frontier that a valid lease contains.
+    """Returns the frontier that the lease with the given id contains.
 
-    Returns None if there is no valid lease, or if its frontier has another build or number.
+    Returns None if there is no valid lease at the time `now`, or if the lease's frontier has
+    another build or number.
     """
     lease = read_lease(store, id_)
     if lease is None or lease.frontier is None or now >= lease.expires_at:
@@ -207,8 +219,8 @@ def _leased_frontier(
 
 
 def cursor_lease_id(birth: Birth, frontier: int) -> str:
-    """Returns the id of the lease that all cursors at a frontier share.
+    """Returns the id of the lease that all followers at a cursor share.
 
-    `frontier` is the number of the frontier.
+    `frontier` is the number of the cursor's frontier.
     """
     return f"changes-{birth.folded_by}-{frontier}"

@@ -1,9 +1,9 @@
 """An exporter: updates the copies of served tables in a folder from frontier to frontier.
 
-A switch of the export pins the serving snapshot, copies each table as of that snapshot, and then
-writes the versions of all copies into the folder's record. Each commit stores the cursor of its
-rows. So if an exporter is killed between two commits, the next exporter continues from the last
-commit of each table, and the result is the same (I7).
+An update of the copies is called a switch. A switch pins the serving snapshot, copies each table as
+of that snapshot, and then writes the versions of all copies into the folder's record. Each commit
+stores the cursor of its rows. So if an exporter is killed between two commits, the next exporter
+continues from the last commit of each table, and the result is the same.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _DIGITS = 12
 
 
 class ExportedTable(Struct, frozen=True):
-    """A table of an export: the version to read, and the cursor of its rows.
+    """A table of an export: the version that readers must use, and the cursor of its rows.
 
     `cursor` contains the generation, build and frontier. `offsets` are the offsets of that
     frontier, by topic and partition. `snapshot` is the id of the Iceberg snapshot, or 0 without
@@ -80,9 +80,10 @@ class ExportedTable(Struct, frozen=True):
 
 
 class ExportRecord(Struct, frozen=True):
-    """The content of the record file: the exporting root, and all tables at the last switch.
+    """The content of the export's record file: the exporting root, and all exported tables.
 
-    `switched_at` is "" before the first switch.
+    The tables are listed as of `switched_at`, the time of the last update of all copies.
+    `switched_at` is "" before the first update.
     """
 
     root: str
@@ -94,7 +95,7 @@ class ExportRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table of a switch, and the way in which it was copied.
+    """A table of an export, and the way in which its copy was updated.
 
     `kind` is "slice" if a change set was applied, "anew" if all rows were written, and "same" if
     the rows were unchanged. `rows` is the number of written rows.
@@ -107,7 +108,7 @@ class CopiedTable:
 
 @dataclass(frozen=True, slots=True)
 class ExportSwitch:
-    """The result of a switch: the new record of the export, and how each table was copied.
+    """The result of an update of all copies: the new record, and how each copy was updated.
 
     All tables in the record are copies as of the same snapshot.
     """
@@ -117,7 +118,7 @@ class ExportSwitch:
 
 
 class Exporter:
-    """The copies of some served tables in one folder, and the operations that update the copies.
+    """Exports some served tables to one folder, and updates the copies there.
 
     Only one process at a time may use an exporter for the folder.
     """
@@ -135,10 +136,10 @@ class Exporter:
         keep_seconds: float = 3600.0,
         clock: Clock = time.time,
     ) -> None:
-        """Continues from the folder's `record`. Callers use `open_exporter` instead.
+        """Continues from the state that `record`, the export's record in the folder, describes.
 
-        The files that the exporter needs to continue are kept for `keep_seconds` after its last
-        switch.
+        Callers use `open_exporter` instead. The files that the exporter needs to continue are kept
+        for `keep_seconds` after its last update of the copies.
         """
         self._store = store
         self._names = tuple(dict.fromkeys(tables))
@@ -157,10 +158,11 @@ class Exporter:
         self._open_copies()
 
     def next_switch(self) -> ExportSwitch | None:
-        """Copies the tables as they are served now. Returns None if the copies are up to date.
+        """Updates all copies to the tables as they are served now.
 
-        Raises NotServed if a table is not served, and KappaError if a table cannot be read or
-        written. After an error, the record still names the tables of the last switch.
+        Returns None if the copies are up to date. Raises NotServed if a table is not served, and
+        KappaError if a table cannot be read or written. After an error, the record still names the
+        copies of the last update.
         """
         with pin_served(self._store, lease_seconds=self._lease_seconds) as pinned:
             points = {name: self._served_point(pinned, name) for name in self._names}
@@ -186,9 +188,10 @@ class Exporter:
         return ExportSwitch(self.record, copied)
 
     def tidy(self) -> int:
-        """Deletes the files that were replaced more than an hour ago, at most every ten minutes.
+        """Deletes the copies' files that were replaced more than an hour ago.
 
-        Returns the number of deleted data files.
+        Does nothing if less than ten minutes have passed since the last time. Returns the number of
+        deleted data files.
         """
         if self._clock() - self._tidied_at < _TIDY_SECONDS:
             return 0
@@ -196,9 +199,10 @@ class Exporter:
         return self.delete_replaced(time.time() - KEPT_SECONDS)
 
     def delete_replaced(self, before: float) -> int:
-        """Deletes the files that are needed only by versions that were replaced before `before`.
+        """Deletes files that only old versions of the copies need.
 
-        `before` is in seconds since 1970. Returns the number of deleted data files.
+        A version is old if a newer version replaced it before the time `before`, in seconds since
+        1970. Returns the number of deleted data files.
         """
         with handing_out():
             if self._iceberg is not None:
@@ -223,10 +227,11 @@ class Exporter:
         return point
 
     def _cursor_of(self, name: str) -> Cursor | None:
-        """Returns the cursor of a copy's rows, or None if the cursor is unknown.
+        """Returns the cursor of the rows in a table's copy, or None if the cursor is unknown.
 
-        If the rows have not changed since the last commit, the record may have a later cursor than
-        the commit; the later cursor is returned.
+        Each commit of a copy stores a cursor. If the rows have not changed since the last commit,
+        the export's record may have a later cursor for the copy. In this case, returns the later
+        cursor.
         """
         recorded, copy = self.record.tables.get(name), self.copies[name]
         note = copy.note()
@@ -244,7 +249,7 @@ class Exporter:
         )
 
     def _copy(self, name: str, after: Point) -> CopiedTable:
-        """Updates the copy of a table to a point, and returns how the rows were copied."""
+        """Updates the copy of a table to the state `after`, and returns how it was updated."""
         before = self._point_before(name, after)
         if before is None:
             copied = self._write_anew(name, after)
@@ -256,10 +261,10 @@ class Exporter:
         return copied
 
     def _point_before(self, name: str, after: Point) -> Point | None:
-        """Returns the point from which a change set leads to `after`, or None if there is none.
+        """Returns the state of a copy's rows if a change set leads from there to `after`.
 
-        Without such a point, all rows of the table must be written again. Change sets lead only
-        forward, and only within a build.
+        Returns None otherwise: all rows of the table must then be written again. Change sets lead
+        only forward, and only within a build.
         """
         cursor = self._cursors[name]
         if (
@@ -322,7 +327,10 @@ class Exporter:
         )
 
     def _switch(self, points: Mapping[str, Point]) -> None:
-        """Writes the versions of all tables to the record, and switches the Iceberg tables."""
+        """Writes the versions of all copies to the export's record.
+
+        Before that, commits the new versions of the Iceberg tables, if there are any.
+        """
         snapshots = dict.fromkeys(points, 0)
         if self._iceberg is not None:
             for name, point in points.items():
@@ -368,7 +376,7 @@ class Exporter:
                 )
 
     def _release_leases(self, kept: set[Cursor]) -> None:
-        """Releases this export's leases on all cursors except `kept`.
+        """Releases this export's leases on all cursors except the cursors in `kept`.
 
         The leases of a killed exporter are released, too.
         """
@@ -392,11 +400,11 @@ def open_exporter(
     keep_seconds: float = 3600.0,
     clock: Clock = time.time,
 ) -> Iterator[Exporter]:
-    """Opens an exporter of served tables to a folder, or to `s3://BUCKET/PREFIX`.
+    """Opens an exporter that copies served tables to a folder, or to `s3://BUCKET/PREFIX`.
 
-    `storage` contains the settings of the bucket's server. Raises Conflict if another process or
-    another root exports to the same place, and UsageError if the place cannot be used for an
-    export.
+    `to` is the folder or URL. `storage` contains the settings of the bucket's server. Raises
+    Conflict if another process or another root exports to the same place, and UsageError if the
+    place cannot be used for an export.
     """
     _ensure_apart(store, to)
     if REJECTS in tables:
@@ -449,10 +457,10 @@ def _ensure_apart(store: Store, to: str) -> None:
 
 
 def _claim_target(target: Store, root: str) -> ExportRecord:
-    """Returns the export's record in a folder, and creates the record if the folder is empty.
+    """Returns the record of the export in a folder, or creates the record if there is none.
 
-    Raises Conflict if another root exports to the folder, and UsageError if the folder contains
-    other files.
+    The record belongs to `root`. Raises Conflict if another root exports to the folder, and
+    UsageError if the folder contains files but no record.
     """
     found = _read_record(target)
     if found is None:
@@ -474,7 +482,7 @@ def _claim_target(target: Store, root: str) -> ExportRecord:
 
 
 def _read_record(target: Store) -> ExportRecord | None:
-    """Returns the export's record in a folder, or None if there is no record.
+    """Returns the record of the export in a folder, or None if there is no record.
 
     Raises Damaged if the record file is not the record of an export.
     """
@@ -491,7 +499,7 @@ def _read_record(target: Store) -> ExportRecord | None:
 
 
 def _put_record(target: Store, record: ExportRecord) -> None:
-    """Replaces the record file of a folder as a whole."""
+    """Replaces the record file in a folder in one step."""
     target.put_json(RECORD, msgspec.to_builtins(record, str_keys=True))
 
 

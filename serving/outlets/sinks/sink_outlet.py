@@ -1,9 +1,9 @@
-"""A running sink: each change set of the table is sent to the topic as one transaction.
+"""A running sink: sends each change set of the table to the topic as one transaction.
 
 A transaction contains rows and the position after the rows, and Kafka commits either the whole
 transaction or nothing. So when a courier has exited, the next courier continues from the position.
 If that is not possible, the topic is compared with the served table, and only the rows that differ
-are sent. If there are two couriers, the later courier writes, and Kafka fences the earlier one.
+are sent. If there are two couriers, the later courier writes, and Kafka fences the earlier courier.
 Kafka also fences a courier whose transaction has taken too long, so a fenced sink checks whether
 another process has sent records.
 """
@@ -58,12 +58,12 @@ _SWITCHES = frozenset({ChangeKind.PROMOTE, ChangeKind.UNDO})
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """The resources of a sink: the store, the client of the broker, and the limits of reads.
+    """The objects and limits that a sink needs.
 
-    `keep_seconds` is the time for which the files of a cursor are kept. `writer` is the name under
-    which the sinks of this root write. `before` contains the writer names from which this root may
-    take over a topic: an adopted copy may take over the topics of the root from which it was
-    copied.
+    `store` and `log` are the project's store and the client of the broker. `keep_seconds` is the
+    time for which the files of a cursor are kept. `writer` is the name under which the sinks of
+    this root write. `before` contains the writer names from which this root may take over a topic:
+    a copied root that was adopted may take over the topics of the original root.
     """
 
     store: Store
@@ -84,7 +84,7 @@ class _CompareAnew(Exception):  # no error: the sink begins again with a compari
 
 
 class SinkOutlet:
-    """The delivery of a sink in a thread."""
+    """Delivers the rows of a sink's table, in a thread."""
 
     def __init__(self, means: SinkContext, topic: str) -> None:
         self._means = means
@@ -100,7 +100,7 @@ class SinkOutlet:
     def run(self, stop: threading.Event) -> None:
         """Delivers served rows until `stop` is set, or until no serving build declares the sink.
 
-        While another platform writes to the topic, nothing is sent.
+        While another root's sink writes to the topic, nothing is sent.
         """
         self._state = read_sink_state(self._means.store, self._topic) or self._state
         failures, fenced = 0, None
@@ -133,9 +133,10 @@ class SinkOutlet:
     def _is_topic_free(self) -> bool:
         """Returns True if no other root has sent records to the topic.
 
-        This is so if the last position in the topic belongs to this root, or if there is no
-        position. This courier has the root's lock, so no other process sends the rows of this root.
-        If True is returned, the sink was fenced by a courier that has exited, or because the sink's
+        The function finds this out from the last position in the topic: no other root has sent
+        records if the position belongs to this root, or if there is no position. No other process
+        sends the rows of this root, because this courier has the root's lock. So if the result is
+        True, Kafka has fenced this sink because of a courier that has exited, or because the sink's
         last transaction took too long.
         """
         with self._open_transactions() as transactions:
@@ -151,7 +152,7 @@ class SinkOutlet:
         return self._means.log.transactions(self._topic, self._means.writer)
 
     def _fence_other_root(self, other: str, birth: Birth) -> None:
-        """Fences the other root that has sent records to the topic until now.
+        """Makes Kafka fence the sink of another root, which has sent records so far.
 
         `other` is the name under which that root writes. Raises KappaError if this root may not
         take the topic over.
@@ -166,7 +167,7 @@ class SinkOutlet:
             transactions.begin()
 
     def _declared_sink(self) -> tuple[Birth, SinkBirth] | None:
-        """Returns the serving build that declares this sink, and the sink.
+        """Returns the birth certificate of the serving build that declares the sink, and the sink.
 
         Returns None if no serving build declares this sink.
         """
@@ -178,7 +179,7 @@ class SinkOutlet:
         return next((sink for sink in birth.sinks if sink.topic == self._topic), None)
 
     def _follow_table(self, birth: Birth, sink: SinkBirth, stop: threading.Event) -> None:
-        """Sends the table's changes until `stop` is set or the sink is no longer served."""
+        """Sends the table's changes until `stop` is set or no serving build declares the sink."""
         self._state = replace(self._state, table=sink.of, pipeline=birth.pipeline, state="starts")
         topic_id = ensure_topic(self._means.log, birth, sink)
         self._means.store.control.ensure_mine()
@@ -210,9 +211,9 @@ class SinkOutlet:
     def _send_next_change_set(
         self, follower: Follower, sink: SinkBirth, transactions: Transactions, topic_id: str
     ) -> bool:
-        """Sends the next change set, if there is one.
+        """Sends the next change set of the table, if there is a change set.
 
-        Returns False if the sink is no longer served.
+        Returns False if no serving build declares the sink any more.
         """
         looked_at = self._means.clock()
         with follower.next_change_set() as change_set:
@@ -349,7 +350,7 @@ class SinkOutlet:
 
 
 class _CountedMessages:
-    """Messages that are counted while they are iterated."""
+    """An iterator over messages that counts them."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = messages

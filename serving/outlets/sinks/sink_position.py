@@ -1,8 +1,8 @@
-"""The position of a sink, and the lease on the position.
+"""The position of a sink, and the lease that keeps the files of this position.
 
 The position is the cursor up to which the topic contains the changes of the table. A follower's own
-leases are short, and are replaced with each change set. A sink has a longer lease, which is moved
-to each new position. So a courier that did not run for hours can continue with change sets.
+leases are short, and are replaced with each change set. A sink has a longer lease, which is renewed
+for each new position. So a courier that did not run for hours can continue with change sets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SinkPosition:
     """The position of a sink: the cursor of the last change set that was sent.
 
     `part` is a hash of the settings that determine the sink's records. `topic_id` is the id of the
-    topic; a topic that was created again has another id, and no rows. `writer` is the name under
+    topic; a topic that was deleted and created again has another id. `writer` is the name under
     which an adopted root has sent the change set, or "".
     """
 
@@ -51,9 +51,10 @@ class SinkPosition:
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
-        """Parses a position.
+        """Parses the text of a position.
 
-        Returns None if the text is not a position; the topic must then be compared with the table.
+        Returns None if the text is not a position. In this case, the sink must compare the topic
+        with the table.
         """
         try:
             found = json.loads(text or "")
@@ -66,7 +67,10 @@ class SinkPosition:
 
 
 def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
-    """Returns a hash of all settings that determine the topic's record for a row."""
+    """Returns a hash of all settings that determine a sink's records.
+
+    The settings are those of the sink, and the key columns `keys`.
+    """
     # A position of JSON is that of a Kappa that knew no other format.
     form = [] if sink.format is None else [sink.format]
     decides = json.dumps([sink.of, sink.columns, sink.where, keys, *form])
@@ -74,7 +78,7 @@ def hash_of_part(sink: SinkBirth, keys: tuple[str, ...]) -> str:
 
 
 class SinkLease:
-    """The sink's lease on the frontier up to which the topic contains the table's changes."""
+    """A sink's lease on the files of the frontier up to which the topic contains the changes."""
 
     def __init__(
         self, store: Store, topic: str, *, keep_seconds: float, clock: Callable[[], float]
@@ -85,9 +89,9 @@ class SinkLease:
         self._clock = clock
 
     def resume_cursor(self, cursor: Cursor) -> None:
-        """Puts a follower's lease on a cursor, so that a follower can read the cursor's files.
+        """Writes a follower's lease on a cursor, so that a follower can read the cursor's files.
 
-        Does nothing if this sink's lease no longer keeps the files.
+        Does nothing if this sink's own lease no longer keeps the files.
         """
         lease = read_lease(self._store, self._lease_id(cursor))
         now = self._clock()
@@ -101,10 +105,10 @@ class SinkLease:
                 ensure_lease(self._store, again)
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Puts this sink's lease on the files of a cursor.
+        """Writes this sink's own lease on the files of a cursor.
 
-        The lease of the sink's follower must keep these files at this moment. If it does not,
-        nothing is done. This sink's leases on earlier cursors remain.
+        Does nothing unless the lease of the sink's follower keeps these files now. This sink's
+        leases on earlier cursors remain.
         """
         found = read_lease(
             self._store, cursor_lease_id(read_birth(self._store, cursor.build), cursor.frontier)
@@ -121,7 +125,7 @@ class SinkLease:
         ensure_lease(self._store, own)
 
     def renew_cursor(self, cursor: Cursor) -> None:
-        """Extends this sink's lease on a cursor, if a renewal is due."""
+        """Extends the time of this sink's lease on a cursor, if the lease will end soon."""
         ensure_renewed(
             self._store, self._lease_id(cursor), now=self._clock(), seconds=self._keep_seconds
         )

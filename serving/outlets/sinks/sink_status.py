@@ -1,7 +1,7 @@
 """The state of each sink, as the courier records it.
 
-The state is only for display: it can be derived again, and is not synced to disk. The position of a
-sink is stored in its topic. A status also shows whether a courier runs, and how far a sink is
+The state is only for display: it can be computed again, and is not synced to disk. The position of
+a sink is stored in its topic. A status also shows whether a courier runs, and how far a sink is
 behind.
 """
 
@@ -27,9 +27,9 @@ _FRESH_SECONDS = 2.0
 
 
 class Sent(Struct, frozen=True):
-    """The records that were sent for a change set.
+    """The numbers of records that a sink has sent for one change set.
 
-    `cursor` is the cursor of the change set.
+    `written` counts rows, and `deleted` counts deletions. `cursor` is the cursor of the change set.
     """
 
     kind: str
@@ -41,11 +41,11 @@ class Sent(Struct, frozen=True):
 
 
 class SinkState(Struct, frozen=True):
-    """The state of a sink: starts, follows, retries, fenced or ended.
+    """The state of a sink: `starts`, `follows`, `retries`, `fenced` or `ended`.
 
     `current_at` is the time at which the sink last had nothing more to send, in seconds since 1970.
-    `written` and `deleted` count the records that the sink has sent in total. `switch` is the last
-    change set of a promote or an undo.
+    `written` and `deleted` count the records that the sink has sent in total. `last` describes the
+    records of the last change set, and `switch` the records of the last promote or undo.
     """
 
     topic: str
@@ -73,12 +73,12 @@ def put_sink_state(store: Store, state: SinkState) -> None:
 
 
 def read_sink_state(store: Store, topic: str) -> SinkState | None:
-    """Returns the state of the sink of a topic, or None if it is unknown."""
+    """Returns the state of the sink that writes a topic, or None if the state is unknown."""
     return _STATE.get(store.local, _state_file(topic), f"the state of sink {topic}")
 
 
 def sink_states(store: Store) -> tuple[SinkState, ...]:
-    """Returns the known states of all sinks, by topic."""
+    """Returns the known states of all sinks, ordered by topic."""
     found = (_STATE.get(store.local, name, name) for name in store.local.names(_FOLDER))
     return tuple(sorted((each for each in found if each is not None), key=lambda s: s.topic))
 
@@ -90,12 +90,13 @@ def _state_file(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """A sink, its state, and how far the sink is behind.
+    """A sink's state for display, and how far the sink is behind.
 
-    `behind_seconds` is None if the sink has never sent all rows. The state `waits` means that no
-    courier runs. The state `off` means that no courier may run, because the root was adopted and
-    may not send yet. The state `ended` means that the sink is no longer served. The records of such
-    a sink remain in its topic.
+    `known` is the state that the courier has recorded. `behind_seconds` is None if the sink has
+    never sent all rows. The state `waits` means that no courier runs. The state `off` means that no
+    courier may run, because the root is an adopted copy and may not send yet. The state `ended`
+    means that no serving build declares the sink any more. The records of such a sink remain in its
+    topic.
     """
 
     known: SinkState
@@ -104,9 +105,10 @@ class SinkStatus:
 
 
 def sink_statuses(store: Store, now: float) -> tuple[SinkStatus, ...]:
-    """Returns the served sinks, and then the sinks that have ended, each ordered by topic.
+    """Returns the status of each sink, ordered by topic.
 
-    `now` is in seconds since 1970.
+    First come the sinks of the serving builds, and then the sinks that have ended. `now` is in
+    seconds since 1970.
     """
     served = {
         sink.topic: SinkState(sink.topic, sink.of, birth.pipeline, "starts")
@@ -160,7 +162,7 @@ def sinks_listing(found: tuple[SinkStatus, ...]) -> Listing:
 
 
 def sent_text(sent: Sent) -> str:
-    """Describes the records that were sent for a switch, in words."""
+    """Describes in words how many records a sink sent for a promote or an undo."""
     return (
         f"{sent.kind} to generation {sent.generation}: {sent.written:,} written, "
         f"{sent.deleted:,} deleted"

@@ -1,6 +1,7 @@
-"""The topic of a sink: creates and checks the topic, and compares it with the served table.
+"""Creates and checks the topic of a sink, and compares the topic with the served table.
 
-A topic that would lose rows is refused. After a comparison, only the rows that differ are sent.
+A sink refuses a topic whose rows Kafka would delete by age. After a comparison, the sink sends only
+the rows that differ.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _LATE_SECONDS, _PATIENCE_SECONDS = 10.0, 5.0
 def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
     """Creates the topic of a sink if needed, and returns the topic's id.
 
-    Raises KappaError if Kafka would delete rows of the topic by age, unless the deploy has allowed
-    this.
+    Raises KappaError if the topic is not only compacted, so that Kafka would delete old rows.
+    `kappa deploy` can allow such a topic.
     """
     facts = log.facts(sink.topic)
     if facts is None:
@@ -54,16 +55,16 @@ def ensure_topic(log: Log, birth: Birth, sink: SinkBirth) -> str:
 
 
 def is_topic_allowed(birth: Birth, topic: str) -> bool:
-    """Returns True if the deploy of a build has explicitly allowed the topic of a sink."""
+    """Returns True if the user has explicitly allowed a sink's topic when deploying the build."""
     return any(each.startswith(f"sink:{topic}: ") for each in birth.accepted)
 
 
 def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[bytes, bytes], int]:
-    """Returns the keys of the rows in a topic, each with a digest of the row's value.
+    """Returns a digest of each row's value in a topic by the record's key, and a number.
 
-    The keys and digests occupy about 210 bytes of memory per row. The second returned value is the
-    number of rows that no sink has written. Raises KappaError if no sink has written any of the
-    topic's records, unless `take_over` is True.
+    The number counts the rows that no sink has written. The keys and digests occupy about 210 bytes
+    of memory per row. Raises KappaError if the topic contains rows and no sink has written any of
+    its records, unless `take_over` is True.
     """
     found: dict[bytes, bytes] = {}
     foreign: set[bytes] = set()
@@ -91,11 +92,11 @@ def digests_of_rows(log: Log, topic: str, *, take_over: bool) -> tuple[dict[byte
 
 
 def differing_rows(there: dict[bytes, bytes], rows: Iterable[Message]) -> Iterator[Message]:
-    """Yields the records that make a topic equal to the rows.
+    """Yields the records that must be sent so that a topic contains exactly the given rows.
 
     First come the records of the rows that are missing from the topic or differ there. Then comes a
     deletion for each key that does not occur in the rows. `there` contains the digests of the
-    topic's rows by key, and is emptied.
+    topic's rows by key. The function removes all digests from `there`.
     """
     for key, value in rows:
         known = there.pop(key, None)
@@ -110,7 +111,7 @@ def _value_digest(value: bytes) -> bytes:
 
 @contextmanager
 def reporting_broker_outage(log: Log, tell: Callable[[Unreachable], None]) -> Iterator[None]:
-    """While the block runs, calls `tell` with an error if the broker does not answer.
+    """Calls `tell` with an error, within the block, whenever the broker does not answer.
 
     The broker is checked about every ten seconds. If the outage continues, `tell` is called after
     each check.

@@ -1,13 +1,13 @@
-"""The catalog: pins the serving build of each pipeline at one frontier of the build.
+"""Pins the serving build of each pipeline at one frontier of the build.
 
 Each query pins once. To pin, a reader starts from the last generation that this process knows of,
-and reads the frontiers (the first look). The reader puts a lease on the frontiers, and then reads
-the floors and the journal (the second look). If the reader finds a newer generation, or a frontier
-below its floor, the reader starts over. Together with the hold of a promote, this ensures that no
-reader goes back to an older state. Without the second look, a reader could go back
-(tests/replay/rollout/test_promote_model.py tries all interleavings). The past is pinned in the same
-way; in that case, the second look checks that the frontiers are still kept. This module reads no
-data of tables.
+and reads the frontiers; this is the first look. The reader writes a lease on the frontiers, and
+then reads the floors and the journal; this is the second look. If the reader finds a newer
+generation, or a frontier below its floor, the reader starts over. Together with the hold of a
+promote, this ensures that no reader goes back to an older state. Without the second look, a reader
+could go back (tests/replay/rollout/test_promote_model.py tries all interleavings). A moment of the
+past is pinned in the same way; in that case, the second look checks that the frontiers are still
+kept. This module reads no data of tables.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def pin_served(
     beside: Callable[[Snapshot], object] | None = None,
     shared: bool = False,
 ) -> Iterator[PinnedSnapshot]:
-    """Pins the snapshot that is served now.
+    """Pins the snapshot that is served now, for the duration of the block.
 
     If nothing is served, the snapshot has generation 0. If the root is in a bucket, the function
-    `beside` reads the objects of the snapshot that the caller will need, while the second look
-    runs. If `shared` is True or the root is in a bucket, several readers of this process use the
-    same pin until the frontier moves.
+    `beside` is called with the snapshot, in parallel with the check that the snapshot is still
+    valid; `beside` can read objects that the caller will need. If `shared` is True or the root is
+    in a bucket, several readers of this process use the same lease until the frontier moves.
     """
     shared |= not store.is_on_disk
     common = take_pin(store, lease_seconds) if shared else None
@@ -175,9 +175,10 @@ def pin_pair(
     """Pins one frontier of each of two builds, so that the builds can be compared.
 
     Both builds belong to the same pipeline. The snapshot serves `after`, as if that build served
-    alone. The lease of an alignment keeps both frontiers; if `alignment_lease` is None, the floors
-    keep both. This function first puts its own lease, and then checks that both frontiers are still
-    kept (law 11). Raises Conflict if a frontier is not kept.
+    alone. The alignment's lease, whose id is `alignment_lease`, keeps both frontiers; if the id is
+    None, the floors keep both. This function first writes its own lease, and then checks that both
+    frontiers are still kept, so that garbage collection cannot delete their files meanwhile. Raises
+    Conflict if a frontier is not kept.
     """
     frontiers = {each.build: each for each in (before, after)}
     births = {build: read_birth(store, build) for build in frontiers}
@@ -217,11 +218,12 @@ def _pin_snapshot(
     common: PinnedSnapshot | None = None,
     beside: Callable[[Snapshot], object] | None = None,
 ) -> PinnedSnapshot:
-    """Puts a lease on the snapshot that `look` reads, and returns the pin.
+    """Reads a snapshot, writes a lease on it, and returns the pinned snapshot.
 
-    `common` is the pin that readers of this process share, or None. `common` is returned if `look`
-    reads the same snapshot. If the second look finds that the snapshot is outdated, the function
-    starts over. Raises Conflict if that happens too often.
+    The function `look` reads the snapshot. `common` is the pinned snapshot that readers of this
+    process share, or None; it is returned if `look` reads the same snapshot. After the lease was
+    written, the function checks whether the snapshot is still valid, and starts over if it is not.
+    Raises Conflict if that happens too often.
     """
     for _ in range(_ATTEMPTS):
         pinned, common = common, None
@@ -251,10 +253,11 @@ def _pin_snapshot(
 def _is_overtaken(
     store: Store, seen: LookResult, beside: Callable[[Snapshot], object] | None
 ) -> bool:
-    """Makes the second look, and returns True if the snapshot is no longer valid.
+    """Returns True if a snapshot is no longer valid, after its lease was written.
 
-    If the root is in a bucket, `beside` runs in parallel with the second look. If the root is on a
-    disk, `beside` is not run, because a disk answers too fast for this to save time.
+    `seen` contains the snapshot, and the check of its validity. If the root is in a bucket,
+    `beside` runs in parallel with the check. If the root is on a disk, `beside` is not run, because
+    a disk answers too fast for this to save time.
     """
     if beside is None or store.is_on_disk:
         return seen.overtaken()

@@ -6,12 +6,12 @@ replaced.
 
 For a moment of the log, the frontiers are those of the builds that serve now. Offsets match
 exactly: the frontier has these offsets in every named partition. For a time of the log, the
-frontier is the newest frontier without a record of a later time; it may be up to
+frontier is the newest frontier without a record of a later time; the frontier may be up to
 `history.every_seconds` older than that time. A pipeline is left out if no such frontier of the
 pipeline is kept, or if the pipeline does not read the topics.
 
-The sources are the kept frontiers (kappa/state/kept_frontiers.py) and the newest frontiers. If no
-frontier of a moment is kept, the error names the kept times or the nearest offsets.
+The frontiers come from the kept frontiers (kappa/state/kept_frontiers.py) and the newest frontiers.
+If no frontier of a moment is kept, the error names the kept times or the nearest offsets.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Generation:
 
 
 def ensure_one_moment(asked: Mapping[str, object]) -> None:
-    """Raises UsageError if more than one moment was given.
+    """Raises UsageError if the user gave more than one moment.
 
-    `asked` maps the name of each argument or flag to the moment, or to None if the argument was not
-    given.
+    `asked` maps the name of each argument or flag to its value, or to None if the user did not give
+    the argument.
     """
     named = [name for name, moment in asked.items() if moment is not None]
     if len(named) > 1:
@@ -132,8 +132,8 @@ def generation_at(when: Moment, known: Sequence[Generation], now: datetime) -> G
     """Returns the generation that served at a moment.
 
     `known` contains all generations, oldest first. Raises UsageError if no generation served at the
-    moment: the generation's number does not exist, nothing was served yet, or the time is in the
-    future.
+    moment: the number of the generation does not exist, nothing was served yet, or the time is in
+    the future.
     """
     there = (
         f"generations are numbered {known[0].number} to {known[-1].number}, the first since "
@@ -166,10 +166,11 @@ def frontier_shown(
     kept: Sequence[KeptFrontierRecord],
     newest: Frontier | None,
 ) -> Frontier | None:
-    """Returns the frontier that readers of a pipeline saw at a moment.
+    """Returns the frontier that readers saw at a moment, or None if it is not kept.
 
-    Returns None if that frontier is not kept. `kept` contains all kept frontiers of the build that
-    served the pipeline, oldest first. `newest` is the frontier that readers of the build see now.
+    `generation` served at the moment, and `known` contains all generations, oldest first. `kept`
+    contains all kept frontiers of the build that served the pipeline, oldest first. `newest` is the
+    frontier that readers of this build see now.
     """
     build = generation.serving[pipeline]
     shown = with_newest(kept, newest)
@@ -201,7 +202,8 @@ def frontier_shown(
 def not_kept(when: Moment, generation: Generation, available: Sequence[str]) -> KappaError:
     """Creates the error for a moment whose frontiers are no longer kept.
 
-    `available` contains the periods that a reader can ask for. The error's hint lists them.
+    `available` contains, as text, the periods of time that a reader can still ask for. The error's
+    hint lists these periods.
     """
     what = (
         f"what generation {generation.number} showed last"
@@ -285,10 +287,9 @@ def _overlap_of(
 def _began_to_serve(
     pipeline: str, build: str, generation: Generation, known: Sequence[Generation]
 ) -> int:
-    """Returns the first generation of the unbroken series in which a build serves a pipeline.
+    """Returns the number of the generation in which a build began to serve a pipeline.
 
-    The series is the consecutive generations up to `generation` that all map the pipeline to the
-    build.
+    All generations from this generation up to `generation` map the pipeline to the build.
     """
     before = [
         each.number
@@ -341,7 +342,7 @@ def past_moment(
     offsets: str | None,
     event_time: datetime | None,
 ) -> Past | None:
-    """Returns the moment that is given in one of these ways, or None if all of them are None."""
+    """Returns the moment that one of the arguments gives, or None if all of them are None."""
     if generation is not None:
         return AtGeneration(generation)
     if offsets is not None:
@@ -388,10 +389,11 @@ def frontiers_at(
 ) -> dict[str, Frontier]:
     """Returns the frontiers of a moment of the log, by build.
 
-    A build is left out if it has no frontier of the moment. `kept` contains all kept frontiers of
-    each build, oldest first. `newest` contains, for each build, the frontier that readers see now.
-    Raises UsageError if nothing is served, or if no build reads a named topic and partition. Raises
-    KappaError if no build has a frontier of the moment; the error names the nearest kept frontiers.
+    `serving` maps each pipeline to its build. `kept` contains all kept frontiers of each build,
+    oldest first, and `newest` the frontier of each build that readers see now. A build is left out
+    if it has no frontier of the moment. Raises UsageError if nothing is served, or if no build
+    reads a topic and partition that the moment names. Raises KappaError if no build has a frontier
+    of the moment; the error names the nearest kept frontiers.
     """
     shown = {build: with_newest(kept.get(build, ()), newest[build]) for build in serving.values()}
     if not shown:
@@ -445,10 +447,10 @@ def _at_offsets(offsets: Offsets, shown: Iterable[KeptFrontierRecord]) -> Fronti
 
 
 def _read_of(offsets: Offsets, newest: Frontier) -> Offsets:
-    """Returns only the offsets of the topics that a build reads.
+    """Returns only those offsets that belong to the topics of a build.
 
-    A token or moment may also contain offsets of topics that only other builds read. `newest` is a
-    frontier of the build.
+    `newest` is a frontier of the build. A write token may also contain offsets of topics that only
+    other builds read.
     """
     return offsets.only(set(newest.offsets.next))
 
@@ -462,8 +464,8 @@ def _at_event_time(time: datetime, shown: Sequence[KeptFrontierRecord]) -> Front
 def log_time(frontier: Frontier) -> datetime | None:
     """Returns the latest log time of all partitions at a frontier.
 
-    Returns None if the build has read nothing. If `datetime` cannot represent the log time, returns
-    the nearest time that `datetime` can represent.
+    Returns None if the build has read nothing. If Python's `datetime` cannot represent the log
+    time, returns the nearest time that `datetime` can represent.
     """
     latest = max(
         (ms for parts in frontier.log_time.values() for ms in parts.values()), default=None

@@ -1,4 +1,4 @@
-"""Limits on the number of pinned snapshots, so that no client occupies all places."""
+"""Limits on the number of pinned snapshots, so that no client keeps others from pinning."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MOST_PINS = 64
 
 
 class PinPlaces:
-    """The places of one server for pinned snapshots. Usable from any thread.
+    """The places for pinned snapshots on one server. Any thread may use the object.
 
-    A client gets a place only if it occupies fewer places than are free. So a client that is alone
-    can occupy half of all places.
+    Each pinned snapshot occupies a place. A client gets a place only if it occupies fewer places
+    than are free. So a client that is alone can occupy half of all places.
     """
 
     def __init__(self) -> None:

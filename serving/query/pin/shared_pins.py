@@ -1,11 +1,11 @@
-"""Shared pins: the readers of one process share a pin until the frontier moves.
+"""Pinned snapshots that the readers of one process share until the frontier moves.
 
-While a reader uses a pin, and for about a second afterwards, the next reader of the same frontiers
-uses the same pin. This saves work, because a lease costs two files, or two requests to a bucket.
-The lease of a shared pin was put before the next reader reads which builds serve (law 11), so the
-next reader needs no new lease. The lease is renewed as long as the pin is shared or used. A pin is
-released when no reader has used it for about a second, or when a newer pin has replaced it and its
-last reader has left.
+A pinned snapshot, with its lease, is called a pin. While a reader uses a pin, and for about a
+second afterwards, the next reader of the same frontiers uses the same pin. This saves work, because
+a lease costs two files, or two requests to a bucket. The next reader needs no new lease, because
+the lease of the shared pin was written before this reader reads which builds serve. The lease is
+renewed as long as the pin is shared or used. A pin is released when no reader has used it for about
+a second, or when a newer pin has replaced it and its last reader has left.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _IDLE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Shared:
-    """The shared pin of a store.
+    """The pinned snapshot that the readers of a store share.
 
-    `clock` is the timer that releases the pin if no reader uses the pin.
+    `clock` is the timer that releases the snapshot if no reader uses it.
     """
 
     pinned: PinnedSnapshot
@@ -43,11 +43,10 @@ _CHANGES = threading.Lock()
 
 
 def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
-    """Returns the shared pin of a store, and counts one more reader of the pin.
+    """Returns the pinned snapshot that a store's readers share, and counts one more reader.
 
-    Returns None if there is no shared pin. If the lease of the shared pin was not taken for
-    `lease_seconds`, or has less than half of that time left, the function stops sharing the pin and
-    returns None.
+    Returns None if there is no such snapshot. If its lease was not taken for `lease_seconds`, or
+    has less than half of that time left, the function stops sharing the snapshot and returns None.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -64,10 +63,10 @@ def take_pin(store: Store, lease_seconds: float) -> PinnedSnapshot | None:
 
 
 def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
-    """Shares a new pin with later readers. The pin already has one reader.
+    """Lets later readers share a newly pinned snapshot, which already has one reader.
 
-    A pin without a lease is not shared. The previous shared pin is released when its last reader
-    leaves.
+    If the snapshot could be pinned only without a lease, it is not shared. The snapshot that was
+    shared before is released when its last reader leaves.
     """
     if not pinned.is_leased:
         return
@@ -81,10 +80,10 @@ def share_pin(store: Store, pinned: PinnedSnapshot) -> None:
 
 
 def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> None:
-    """Subtracts one reader of a pin, and releases the pin if no reader is left.
+    """Subtracts one reader of a pinned snapshot, and releases it if no reader is left.
 
-    If `lingers` is True, a shared pin without readers is kept for about a second, for the next
-    reader. A pin that was not shared, or that has lost its lease, is released at once.
+    If `lingers` is True, a shared snapshot without readers stays pinned for about a second, for the
+    next reader. A snapshot that was not shared, or whose lease was lost, is released at once.
     """
     with _CHANGES:
         shared = _NEWEST.get(store)
@@ -107,7 +106,7 @@ def leave_pin(store: Store, pinned: PinnedSnapshot, *, lingers: bool = True) -> 
 
 
 def give_up_pin(store: Store) -> None:
-    """Releases the shared pin of a store, if no reader uses the pin.
+    """Releases the shared pinned snapshot of a store, if no reader uses the snapshot.
 
     This function is called, for example, when the process exits.
     """
@@ -119,7 +118,7 @@ def give_up_pin(store: Store) -> None:
 
 
 def _forget(store: Store, shared: _Shared) -> bool:
-    """Stops sharing a pin with more readers. Returns True if no reader uses the pin."""
+    """Stops sharing a pinned snapshot. Returns True if no reader uses the snapshot."""
     del _NEWEST[store]
     if shared.clock is not None:
         shared.clock.cancel()
@@ -130,7 +129,10 @@ def _forget(store: Store, shared: _Shared) -> bool:
 
 
 def _start_clock(store: Store, shared: _Shared) -> bool:
-    """Starts the timer that releases an unused pin. Returns False if no thread can be started."""
+    """Starts the timer that releases a pinned snapshot that no reader uses.
+
+    Returns False if no thread can be started.
+    """
     shared.idle_since = time.monotonic()
     if shared.clock is not None:
         return True
@@ -163,10 +165,10 @@ def _give_up_idle(store: Store, shared: _Shared) -> None:
 
 
 def end_beside(pinned: PinnedSnapshot) -> None:
-    """Releases a pin in a background thread, so that the caller does not wait.
+    """Releases a pinned snapshot in a background thread, so that the caller does not wait.
 
-    The process waits for the thread before the process exits. If no thread can be started, the pin
-    is released in the caller's thread.
+    The process waits for the thread before the process exits. If no thread can be started, the
+    snapshot is released in the caller's thread.
     """
     try:
         threading.Thread(target=_close_quietly, args=(pinned,), name="end of a lease").start()
@@ -191,9 +193,10 @@ def _give_up_all() -> None:
 
 
 def _forget_pins_of_parent() -> None:
-    """Forgets the pins of the parent process in a forked process, without releasing them.
+    """Forgets, in a forked process, the shared snapshots that the parent process has pinned.
 
-    The forked process has no threads that renew the leases.
+    The snapshots are not released, because the parent still uses them. The forked process has no
+    threads that renew the leases.
     """
     _NEWEST.clear()
     _READERS.clear()

@@ -1,4 +1,4 @@
-"""Snapshots of a moment, and pinned snapshots, whose files are kept by a lease."""
+"""The snapshot of a moment, and the pinned snapshot, whose files a lease keeps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kappa.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A moment as readers see it.
+    """The serving builds at one moment, as readers see them.
 
     A snapshot contains the generation, and the build, the frontier and the birth certificate of
-    each pipeline. `serving` is by pipeline; `frontiers` and `births` are by build.
+    each pipeline. `serving` maps a pipeline to its build; `frontiers` and `births` are by build.
     """
 
     generation: int
@@ -37,7 +37,7 @@ class Snapshot:
 def readable_snapshot(snapshot: Snapshot, readable: TableGrant) -> Snapshot:
     """Narrows a snapshot to the pipelines and table versions that a reader may read.
 
-    The result only describes the snapshot of an answer; no tables are read from it.
+    The result is only for describing the snapshot in an answer; no tables are read from the result.
     """
     if readable.is_all:
         return snapshot
@@ -81,7 +81,7 @@ def head_of(snapshot: Snapshot) -> Mapping[str, Any]:
 class PinnedSnapshot:
     """A snapshot together with a lease that keeps the files of its table versions.
 
-    A thread renews the lease until the pin is closed.
+    A thread renews the lease until `close` is called.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PinnedSnapshot:
         """Starts the thread that renews `lease`, which the caller has written to the root.
 
         If the caller could not write the lease, the caller passes `overtaken`, and no thread is
-        started. `overtaken` returns True if files of the versions may have been deleted.
+        started. `overtaken` returns True if files of the table versions may have been deleted.
         """
         self.snapshot = snapshot
         self._overtaken = overtaken
@@ -115,7 +115,7 @@ class PinnedSnapshot:
             self._renewer.start()
 
     def is_as_good_as_new(self, lease_seconds: float) -> bool:
-        """Returns True if the lease is for `lease_seconds` and has more than half its time left."""
+        """Returns True if the lease lasts `lease_seconds`, and over half of its time is left."""
         return (
             self.is_leased
             and self._lease_seconds == lease_seconds
@@ -128,9 +128,9 @@ class PinnedSnapshot:
         return self._lease
 
     def confirm_kept(self) -> None:
-        """Raises Conflict unless the pinned versions were kept until now.
+        """Raises Conflict unless the files of the pinned table versions were kept until now.
 
-        Call this method before returning an answer that was read from the versions. If Conflict is
+        Call this method before returning an answer that was read from the files. If Conflict is
         raised, discard the answer, and read again from a new snapshot.
         """
         if not self.is_kept():
@@ -141,7 +141,7 @@ class PinnedSnapshot:
             )
 
     def is_kept(self) -> bool:
-        """Returns True if the pinned versions were kept until now."""
+        """Returns True if the files of the pinned table versions were kept until now."""
         if self._overtaken is not None:
             return not self._overtaken()
         self.is_leased = self._clock() < self._lease.expires_at and is_put(
@@ -176,7 +176,7 @@ class PinnedSnapshot:
 
 
 def lease_on(snapshot: Snapshot, expires_at: float) -> Lease:
-    """Creates a lease on the frontiers of a snapshot. The caller must put the lease.
+    """Creates a lease on the frontiers of a snapshot. The caller must write the lease.
 
     `expires_at` is in seconds since 1970. The lease names the builds to which the tables belong.
     """

@@ -1,7 +1,7 @@
 """Reads the serving builds and their frontiers, now or in the past.
 
-Each such read is a "look". Each look returns its second look, a function that the reader calls
-after the reader has put its lease (law 11).
+Each such read is called a look. Each look returns a second look: a function that the reader calls
+after the reader has written its lease, to check that the snapshot is still valid.
 
 A record in a bucket that never changes is read only once, but each look checks which record is the
 newest. A record on a disk is read each time, because reading a file costs almost nothing and
@@ -45,10 +45,10 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LookResult:
-    """The result of a look: the snapshot, and the second look.
+    """A snapshot that was read, and a function that checks whether it is still valid.
 
-    The second look, `overtaken`, returns True if a newer generation serves or files of the snapshot
-    may have been deleted since the snapshot was read.
+    The function `overtaken` returns True if a newer generation serves, or if files of the snapshot
+    may have been deleted since the snapshot was read. A reader calls it after writing its lease.
     """
 
     snapshot: Snapshot
@@ -56,12 +56,12 @@ class LookResult:
 
 
 def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
-    """Reads the builds that serve now.
+    """Reads the builds that serve now, and their newest frontiers.
 
-    This function reads the journal's last generation first, as far as this process knows it, and
-    then the frontiers. The second look finds a newer generation, so no change between the two looks
-    is missed. `leased` is a snapshot whose lease is still valid and that an earlier reader has
-    checked with both looks. If `leased` still serves, one look is enough to confirm this.
+    This function first reads the journal's last generation, as far as this process knows it, and
+    then the frontiers. The returned function `overtaken` later finds a newer generation, so the
+    reader misses no change. `leased` is a snapshot that an earlier reader has checked, and whose
+    lease is still valid. If `leased` still serves, it is returned.
     """
     if leased is not None and store.is_on_disk and _serves_still(store, leased):
         return LookResult(leased, lambda: False)
@@ -93,10 +93,10 @@ def look_now(store: Store, leased: Snapshot | None = None) -> LookResult:
 
 
 def _serves_still(store: Store, leased: Snapshot) -> bool:
-    """Returns True if a leased snapshot is the snapshot that serves now.
+    """Returns True if the snapshot `leased` is the snapshot that serves now.
 
-    The lease must still be valid. A floor is never above the newest frontier, so all files of the
-    snapshot are kept, and the floors need not be read.
+    The lease of the snapshot must still be valid. The floors need not be read: a floor is never
+    above the newest frontier, so all files of the snapshot are kept.
     """
     if not all(
         frontier_records(store, frontier.build).is_newest(frontier.number)
@@ -185,8 +185,8 @@ def look_at_log(store: Store, when: AtOffsets | AtEventTime) -> LookResult:
 def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, Frontier]) -> bool:
     """Returns True if the snapshot that was read for a past moment may no longer be valid.
 
-    The snapshot is no longer valid if a frontier of `frontiers` is collected, or if a journal
-    record after number `seen` makes a generation or retires a build.
+    The snapshot is no longer valid if the files of a frontier in `frontiers` may have been deleted,
+    or if a journal record after number `seen` makes a generation or retires a build.
     """
     # A switch may follow by now, and a record retires a build before the build is deleted.
     moved = any(isinstance(each.event, GenerationMade | Retired) for each in journal.after(seen))
@@ -194,9 +194,10 @@ def _is_gone(store: Store, journal: Journal, seen: int, frontiers: Mapping[str, 
 
 
 def served_last(store: Store) -> tuple[int, int, Mapping[str, str]]:
-    """Returns the number of the journal's last record, the last generation, and its serving map.
+    """Returns the journal's last record number, the last generation, and its serving map.
 
-    If nothing was ever served, the generation is 0 and the map is empty.
+    The serving map maps each pipeline to its serving build. If nothing was ever served, the
+    generation is 0 and the map is empty.
     """
     found = JournalView(store).last_served()
     return found[0], *_serving_in(found)
@@ -210,9 +211,10 @@ def _serving_in(found: tuple[int, JournalRecord | None]) -> tuple[int, Mapping[s
 
 
 def is_collected(store: Store, frontier: Frontier) -> bool:
-    """Returns True if nothing keeps a frontier's files any more, except perhaps a lease.
+    """Returns True if only a lease can still keep the files of a frontier.
 
-    Such a frontier is below the floor, and is not a kept frontier.
+    This is the case if the frontier is below its build's floor and is not a kept frontier. Without
+    a lease, garbage collection may delete the files.
     """
     return (
         frontier.number < floor_of(store, frontier.build)
@@ -227,7 +229,7 @@ def is_let_go(store: Store, snapshot: Snapshot) -> bool:
 
 
 def newest_frontier(store: Store, build: str) -> Frontier:
-    """Returns the newest frontier of a build.
+    """Returns the newest frontier of a build that must have published one.
 
     Raises Damaged if the build has published no frontier, or if all its frontiers are gone.
     """
@@ -275,17 +277,15 @@ def birth_of(store: Store, build: str) -> Birth:
 
 
 def last_frontier(store: Store, build: str) -> Frontier | None:
-    """Returns the frontier that readers of a build see now.
-
-    Returns None if the build has published no frontier.
-    """
+    """Returns the newest frontier of a build, or None if it has published no frontier."""
     return _last_record(store, frontier_records(store, build), guesses=True)
 
 
 def floor_of(store: Store, build: str) -> int:
-    """Returns the present floor of a build, or 0 if the build has no floor.
+    """Returns the number of the frontier that is a build's floor, or 0 if there is no floor.
 
-    The value equals that of `read_floor`, but a record in a bucket is read only once.
+    The result is that of `read_floor`, but if the root is in a bucket, each record of a floor is
+    read only once.
     """
     last = _last_record(store, floor_records(store, folded_by(store, build)))
     return 0 if last is None else last.frontier
@@ -307,9 +307,11 @@ def _last_record(
 def _last_record_since(
     store: Store, records: NumberedRecords[_Record], known: tuple[int, _Record], guesses: bool
 ) -> tuple[int, _Record] | None:
-    """Returns the newest record and its number, given the newest record that is known.
+    """Returns the number of the newest record, and the record.
 
-    With `guesses`, the next record is read in parallel with the listing of the numbers.
+    `known` is the newest record that the caller knows, with its number. If `guesses` is True, the
+    record with the next number is read in parallel with the listing of the numbers, because it is
+    probably the newest.
     """
     number, _ = known
 

@@ -2,10 +2,10 @@
 
 The wait ends when readers see all records of the token, or when the time is up. A write token is
 offsets in the form of `--at-offsets`: for each partition, the offset after the last acknowledged
-record. A reader waits before it pins a snapshot. Frontiers never go back (I3), so a snapshot that
-is pinned after the wait includes all records of the token. The wait concerns the pipelines that
-serve and read a topic of the token. `pipelines_behind` finds the pipelines that still lack records,
-and is pure.
+record. A reader waits before it pins a snapshot. Frontiers never go back, so a snapshot that is
+pinned after the wait includes all records of the token. The wait concerns the pipelines that serve
+and read a topic of the token. `pipelines_behind` finds the pipelines that still lack records, and
+is pure.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ Shown = Mapping[str, tuple[str, Offsets]]
 
 @dataclass(frozen=True, slots=True)
 class PipelineBehind:
-    """A pipeline that does not yet show all records of a write token.
+    """A pipeline whose readers do not yet see all records of a write token.
 
-    `shown` and `awaited` contain only the partitions with missing records.
+    `shown` contains the offsets that readers see, and `awaited` the offsets of the token, both only
+    for the partitions with missing records.
     """
 
     pipeline: str
@@ -46,10 +47,11 @@ class PipelineBehind:
 
 
 def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]:
-    """Lists the pipelines that do not yet show all records of a write token.
+    """Lists the pipelines whose readers do not yet see all records of a write token.
 
-    Only pipelines that read a topic of the token are checked. Raises UsageError if nothing is
-    served, or if a topic of the token is read by no serving pipeline.
+    `shown` contains the offsets that readers see. Only pipelines that read a topic of the token are
+    checked. Raises UsageError if nothing is served, or if no serving pipeline reads a topic of the
+    token.
     """
     if not shown:
         raise UsageError("nothing is served yet", hint="kappa deploy")
@@ -68,9 +70,10 @@ def pipelines_behind(token: Offsets, shown: Shown) -> tuple[PipelineBehind, ...]
 
 
 def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets] | None:
-    """Returns the offsets of the partitions with missing records: as shown, and as awaited.
+    """Returns the offsets of the partitions in which readers miss records of a write token.
 
-    Returns None if no record is missing.
+    Returns first the offsets that readers see, and then the offsets that the token requires.
+    Returns None if readers miss no record.
     """
     there: dict[str, dict[int, int]] = {}
     wanted: dict[str, dict[int, int]] = {}
@@ -82,7 +85,7 @@ def _missing_offsets(awaited: Offsets, shown: Offsets) -> tuple[Offsets, Offsets
 
 
 class ServedLook:
-    """Repeatedly reads the offsets that are visible to readers.
+    """Reads the offsets that readers see, again and again.
 
     Each read searches for a build's newest frontier from the frontier that the previous read found,
     because listing all frontiers of a build takes longer than the rest of the read.
@@ -94,7 +97,7 @@ class ServedLook:
         self._newest: Mapping[str, Frontier] = {}
 
     def shown_offsets(self) -> Shown:
-        """Returns each pipeline's serving build, and the offsets that readers of the build see."""
+        """Returns, for each pipeline, the serving build and the offsets that its readers see."""
         _, _, serving = served_last(self._store)
         newest = {build: self._newest_of(build) for build in serving.values()}
         self._newest = {build: each for build, each in newest.items() if each is not None}
@@ -124,7 +127,7 @@ def ensure_covered(
     All pipelines that serve and read a topic of the token must show the records. Raises TimedOut if
     the wait takes longer than `seconds`. If `is_up` returns False (no supervisor runs jobs), the
     hint of TimedOut also states that Kappa is not up. Raises UsageError at once if nothing is
-    served, or if a topic of the token is read by no serving pipeline.
+    served, or if no serving pipeline reads a topic of the token.
     """
     look, due = ServedLook(store), time.monotonic() + seconds
     while behind := pipelines_behind(token, look.shown_offsets()):
@@ -136,7 +139,10 @@ def ensure_covered(
 def timeout_error(
     store: Store, behind: tuple[PipelineBehind, ...], seconds: float, *, is_up: bool = True
 ) -> TimedOut:
-    """Creates the error for a wait whose time is up. The hint names known reasons of the delay."""
+    """Creates the error for a wait that has taken too long.
+
+    The hint names the known reasons why the pipelines in `behind` lack records.
+    """
     none: Pauses = {}
     pauses = JournalView(store).folded(paused_after, none)
     reasons = [

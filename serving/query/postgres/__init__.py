@@ -1,7 +1,7 @@
-"""Answers for a Postgres client: rows, types and the catalogue, in the worker of a query.
+"""Answers for a Postgres client: rows, types and the catalogue.
 
-The server (serving/postgres) speaks the protocol and passes the rows on to the client. Read in this
-order:
+The process that runs a query uses this package. The server (serving/postgres) speaks the protocol
+and passes the rows on to the client. Read in this order:
 
 - wire.py: the forms in which a client can request rows
 - placeholders.py: the parameters in an SQL text, and their replacement by values

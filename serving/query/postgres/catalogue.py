@@ -1,8 +1,9 @@
-"""Creates `pg_catalog` and `information_schema` for the tables of a snapshot, for one query.
+"""Creates `pg_catalog` and `information_schema` for the tables of a snapshot.
 
-If a query names a relation or function of either schema (serving/postgres/translation.py), DuckDB
-gets that relation or function in addition to the query's tables. The relations describe only the
-names, types and kinds of the snapshot's relations and columns.
+The two schemas are called the catalogue. The module serving/postgres/translation.py finds out
+whether a query names a relation or function of the catalogue. If so, the relation or function is
+created in DuckDB before the query runs. The catalogue describes only the names, types and kinds of
+the snapshot's tables, views and columns.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ _FIRST_OID, _OIDS = 16_384, 1 << 30
 
 
 def catalogue_names() -> frozenset[tuple[str, str]]:
-    """Returns the relations of the catalogue that a query may read, as (schema, name)."""
+    """Returns the relations of `pg_catalog` and `information_schema` that a query may read.
+
+    Each relation is a pair of schema and name.
+    """
     return frozenset((SCHEMA, name) for name in RELATIONS)
 
 
 def put_catalogue(connection: Connection, sql: str, found: Sequence[Relations]) -> None:
-    """Creates the relations and functions of the catalogue that a query names.
+    """Creates the relations and functions of `pg_catalog` that the query `sql` names.
 
-    The tables that list the relations of `found` are created only once per connection. The
-    relations of `found` must exist already.
+    The relations and functions of `information_schema` are created in the same way. Their rows
+    describe the tables and views in `found`, which must exist in DuckDB already. These rows are
+    collected only once per connection.
     """
     is_there = f"select count(*) from duckdb_schemas() where schema_name = '{SCHEMA}'"
     if connection.execute(is_there).fetchall() == [(0,)]:
@@ -72,7 +77,7 @@ def _schemas(relations: Relations) -> tuple[str, str]:
 
 
 def _names_in(sql: str) -> Iterator[str]:
-    """Yields the names in a query that may be relations or functions of the catalogue."""
+    """Yields the words of a query that may name relations or functions of `pg_catalog`."""
     for each in words_of(sql):
         name = each.name
         if name in RELATIONS:
@@ -84,9 +89,10 @@ def _names_in(sql: str) -> Iterator[str]:
 def _rows(
     connection: Connection, views: set[tuple[str, str]], may_be_named: set[tuple[str, str]]
 ) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
-    """Returns the rows of the catalogue for the relations, and for their columns.
+    """Returns the rows of `_relations` and of `_columns`, from which the catalogue is created.
 
-    `views` contains the relations that are views. Relations outside `may_be_named` are left out.
+    There is a row for each table or view in `may_be_named`, and for each of its columns. `views`
+    contains the views. Tables and views are pairs of schema and name.
     """
     made = connection.execute(
         "select schema_name, view_name from duckdb_views() "
@@ -114,10 +120,10 @@ def _rows(
 
 
 def _oid_of(name: str, taken: set[int]) -> int:
-    """Returns a number for a name.
+    """Returns a Postgres object number (oid) for a name, and adds the number to `taken`.
 
-    The number is computed from the name alone, so it stays the same after a switch. If the number
-    is in `taken`, the next free number is returned. The number is added to `taken`.
+    The number is computed from the name alone, so it stays the same after a promote. If the number
+    is in `taken`, the next free number is returned.
     """
     oid = _FIRST_OID + zlib.crc32(name.encode()) % _OIDS
     while oid in taken:

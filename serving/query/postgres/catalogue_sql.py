@@ -2,8 +2,8 @@
 
 The rows come from three tables that catalogue.py fills: `_relations` (oid, schema_oid, schema,
 name, kind, columns), `_columns` (relation, schema, name, kind, shown, number, type, size, modifier,
-spelled; `shown` is the column's name) and `_types`. A relation for something that Kappa does not
-have (triggers, sequences, rules) has columns but no rows. Source: PostgreSQL 16, "System Catalogs".
+spelled; `shown` is the column's name) and `_types`. A relation for things that Kappa does not have
+(triggers, sequences, rules) has columns but no rows. Source: PostgreSQL 16, "System Catalogs".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CATALOGUE_OID, INFORMATION_OID = 11, 13000
 
 
 def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
-    """Lists the types as rows of `_types`.
+    """Lists the Postgres types as rows of the table `_types`.
 
     A row contains the oid, the name, the size, the category, the oid of the element's type, the oid
     of the array type, and the name of the type in SQL.
@@ -37,10 +37,10 @@ def type_rows() -> list[tuple[int, str, int, str, int, int, str]]:
 
 
 def _nothing(columns: str) -> str:
-    """Returns a query with the given columns and without rows.
+    """Returns an SQL query with the given columns and without rows.
 
-    `columns` contains the names, with spaces between them. A type follows a name after a colon,
-    unless the type is text.
+    `columns` contains the names of the columns, with spaces between them. A type follows a name
+    after a colon, unless the type is text.
     """
     listed = (each.partition(":")[::2] for each in columns.split())
     kinds = {"": "varchar", "o": "bigint", "i": "integer", "b": "boolean", "l": "bigint[]"}
@@ -285,7 +285,11 @@ _PRIVILEGE = "regexp_matches(upper({}), 'SELECT|USAGE|CONNECT|MEMBER')"
 
 
 def _null(*counts: int) -> tuple[str, ...]:
-    """Returns the forms of a function that always returns null, one per number of arguments."""
+    """Returns the parameters and body of an SQL function that always returns null.
+
+    `counts` contains the numbers of parameters with which the function can be called. Returns one
+    text for each number.
+    """
     return tuple(
         f"({', '.join(f'_a{place}' for place in range(count))}) as null::varchar"
         for count in counts
@@ -404,9 +408,10 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def creation_sql(names: Iterable[str]) -> str:
-    """Returns the commands that create the named relations and functions.
+    """Returns the SQL commands that create relations and functions of `pg_catalog` by name.
 
-    A name that is neither a relation nor a function of the catalogue is ignored.
+    Relations of `information_schema` are created in the same way. A name in `names` that belongs to
+    neither schema is ignored.
     """
     named = set(names)
     commands = [

@@ -34,10 +34,10 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True, slots=True)
 class SqlWord:
-    """A word of an SQL text.
+    """A word of an SQL text: a name, a quoted text, a comment, a parameter, or a mark.
 
-    `kind` is the name of a group of the pattern `_WORD`. `start` is the position of the word in the
-    text, in characters.
+    `kind` says which of these the word is. `start` is the position of the word in the text, in
+    characters.
     """
 
     kind: str
@@ -46,9 +46,9 @@ class SqlWord:
 
     @property
     def name(self) -> str:
-        """Returns the SQL name that the word stands for, or '' if the word is not a name.
+        """Returns the SQL name that the word contains, or '' if the word is not a name.
 
-        A name without quotes is in lower case.
+        A name without quotes is returned in lower case.
         """
         if self.kind != "name":
             return ""
@@ -58,7 +58,7 @@ class SqlWord:
 def words_of(sql: str) -> list[SqlWord]:
     """Lists the words of an SQL text, including spaces and comments.
 
-    The joined words are equal to the text.
+    If all words are joined, the result is the original text.
     """
     return list(_words(sql))
 
@@ -91,16 +91,20 @@ def comment_end(sql: str, place: int) -> int | None:
 
 
 def placeholders_in(sql: str) -> tuple[int, ...]:
-    """Lists the numbers of the parameters in a text, in ascending order and each once."""
+    """Lists the numbers of the parameters in an SQL text, in ascending order.
+
+    Each number occurs once: a text with `$2`, `$1` and `$2` has the numbers 1 and 2.
+    """
     if "$" not in sql:
         return ()
     return tuple(sorted({int(each.text[1:]) for each in words_of(sql) if each.kind == "parameter"}))
 
 
 def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
-    """Replaces each parameter of a text with its expression in `values`, if there is one.
+    """Replaces the parameters of an SQL text by the SQL expressions in `values`.
 
-    Raises UsageError if the resulting text is too long.
+    `values` maps the number of a parameter to an expression. A parameter without an expression
+    stays unchanged. Raises UsageError if the resulting text is too long.
     """
     if "$" not in sql:
         return sql
@@ -113,7 +117,7 @@ def fill_placeholders(sql: str, values: Mapping[int, str]) -> str:
 
 
 def joined_sql(parts: Sequence[str]) -> str:
-    """Joins the parts of a text. Raises UsageError if the text would be too long to run."""
+    """Joins the parts of an SQL text. Raises UsageError if the text would be too long to run."""
     if sum(map(len, parts)) > _MOST_BYTES:
         raise UsageError(
             f"the query with its values has more than {size(_MOST_BYTES)}",

@@ -1,7 +1,8 @@
-"""Formats the rows of a query as messages of the Postgres protocol, and finds a query's types.
+"""Formats the rows of a query as messages for Postgres clients, and finds their types.
 
-The worker of a query writes complete messages, and the server passes the messages on. So the server
-never parses a value. A row is a `DataRow` message, or a `CopyData` message for `COPY`.
+The worker, the process that runs a query, writes complete messages, and the server passes the
+messages on. So the server never parses a value. A row is a `DataRow` message, or a `CopyData`
+message for `COPY`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _UNDECIDED = frozenset({"UNKNOWN", "NULL", '"NULL"', "INVALID", "ANY"})
 
 
 class Pieces(Protocol):
-    """An output to the server that accepts a limited number of bytes."""
+    """An output to the server that accepts bytes up to a limit."""
 
     def can_write(self, count: int) -> bool:
         """Returns True if `count` more bytes may be written."""
 
     def write(self, content: Any) -> int:
-        """Sends bytes to the server, and returns their number."""
+        """Sends bytes to the server, and returns the number of bytes."""
 
 
 Line = Callable[[tuple[Any, ...]], bytes]
@@ -46,7 +47,7 @@ Line = Callable[[tuple[Any, ...]], bytes]
 def write_rows(
     connection: Connection, sql: str, request: Mapping[str, Any], pieces: Pieces
 ) -> Mapping[str, Any]:
-    """Writes the rows of a query as messages.
+    """Writes the rows of a query as messages of the Postgres protocol.
 
     Returns the columns, the number of rows, and whether rows were left out because of the limit on
     rows or bytes.
@@ -87,10 +88,11 @@ def write_rows(
 
 
 def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mapping[str, Any]:
-    """Writes a JSON object with DuckDB's type name of each parameter in a query.
+    """Writes the types of a query's parameters, and returns the query's columns.
 
-    A parameter whose type the query does not determine is text. Returns the columns of the query,
-    in the form of an answer without rows.
+    The types are written as a JSON object that maps the number of a parameter to DuckDB's name of
+    the type. A parameter whose type the query does not determine is text. The result has the form
+    of an answer without rows.
     """
     parameters: dict[int, str] = {}
     if numbers := placeholders_in(sql):
@@ -108,7 +110,7 @@ def write_description(connection: Connection, sql: str, pieces: Pieces) -> Mappi
 
 
 def _parameters_of(plan: Any) -> Iterator[tuple[int, str]]:
-    """Yields the number and DuckDB's type name of each parameter in a bound plan."""
+    """Yields the number of each parameter in a query's plan, with DuckDB's name of its type."""
     match plan:
         case {
             "expression_class": "BOUND_PARAMETER",
@@ -126,7 +128,10 @@ def _parameters_of(plan: Any) -> Iterator[tuple[int, str]]:
 
 
 def _type_name(kind: Mapping[str, Any]) -> str:
-    """Returns the name of a type in a plan, or '' if the query does not determine the type."""
+    """Returns DuckDB's name of a type in a query's plan.
+
+    Returns '' if the query does not determine the type.
+    """
     name, parts = str(kind["id"]), kind.get("type_info") or {}
     if name in _UNDECIDED:
         return ""
@@ -138,7 +143,10 @@ def _type_name(kind: Mapping[str, Any]) -> str:
 
 
 def _described(names: Sequence[str], kinds: Sequence[DuckType]) -> list[Mapping[str, Any]]:
-    """Describes the columns of an answer. Raises UsageError if there are too many columns."""
+    """Returns the name, DuckDB's type and the Postgres type of each column of an answer.
+
+    Raises UsageError if there are too many columns.
+    """
     if len(names) > _MOST_COLUMNS:
         raise UsageError(
             f"the answer has {len(names):,} columns, and Postgres has {_MOST_COLUMNS:,} at most",
@@ -164,7 +172,10 @@ def _each_row(result: Connection) -> Iterator[tuple[Any, ...]]:
 
 
 def _line_of(columns: Sequence[WireColumn], copy: Any) -> Line:
-    """Returns the function that formats a row as a message."""
+    """Returns the function that formats a row as a message of the Postgres protocol.
+
+    `copy` contains the options of `COPY`, or is None for a query.
+    """
     packers = [each.pack for each in columns]
     if copy is None or copy["form"] == "binary":
         return _framed(packers, b"D" if copy is None else b"d")

@@ -17,12 +17,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The requested form of an answer: rows of a result, or rows in the format of `copy`.
+    """The form in which a Postgres client requests the rows of a query.
 
+    If `copy` is None, the rows are those of a result; otherwise, they have the format of `copy`.
     `formats` contains the client's codes, 0 for text and 1 for binary. No code means text, a single
-    code is for all columns, and otherwise there is one code for each column. `catalogue` requests
-    `pg_catalog` in addition to the tables. `describes` requests the types of the query instead of
-    its rows.
+    code is for all columns, and otherwise there is one code for each column. If `catalogue` is
+    True, the query also reads `pg_catalog`. If `describes` is True, the client requests the types
+    of the query instead of its rows.
     """
 
     formats: tuple[int, ...] = ()

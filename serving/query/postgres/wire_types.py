@@ -1,9 +1,10 @@
 """The Postgres type of each DuckDB type, and the text and binary forms of values.
 
-SQL does most of the work. An SQL expression converts a value to Postgres's text form, or to a
-number, a text or a list. A packer converts this result to the binary form. A DuckDB type that
-Postgres does not have becomes text or JSON. Postgres stores times in microseconds, so nanoseconds
-are truncated. Source of the binary forms: PostgreSQL, src/backend/utils/adt (`..._send`).
+DuckDB does most of the work: an SQL expression converts a value to Postgres's text form, or to a
+number, a text or a list. A Python function, the packer, converts this result to the binary form. A
+DuckDB type that Postgres does not have becomes text or JSON. Postgres stores times in microseconds,
+so nanoseconds are truncated. Source of the binary forms: PostgreSQL, src/backend/utils/adt
+(`..._send`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _NUMERIC_DIGITS = 4
 class WireType:
     """A Postgres type.
 
-    `oid` is the number of the type, `size` the bytes of a value (-1: variable), and `array` the
-    number of the type of its arrays. `category` is Postgres's letter for the category, and
-    `spelled` is the name of the type in SQL.
+    `oid` is the number of the type. `size` is the number of bytes of a value, or -1 if values have
+    different sizes. `array` is the number of the type of its arrays, `category` is Postgres's
+    letter for the category, and `spelled` is the name of the type in SQL.
     """
 
     oid: int
@@ -109,11 +110,12 @@ _OF_DUCKDB = {
 
 @dataclass(frozen=True, slots=True)
 class WireColumn:
-    """A column of an answer for a client.
+    """A column of an answer for a Postgres client.
 
-    `oid` is the number of the column's type, `size` the bytes of a value (-1: variable), and
-    `modifier` the type modifier. `sql` is the expression for a value, and `pack` converts the
-    result of the expression to bytes.
+    `oid` is the number of the column's type. `size` is the number of bytes of a value, or
+    -1 if values have different sizes. `modifier` is Postgres's type modifier. `sql` is the
+    expression for a value, and `pack` is the function that converts the expression's result
+    to bytes.
     """
 
     oid: int
@@ -126,8 +128,8 @@ class WireColumn:
 def wire_type(kind: DuckType) -> tuple[int, int, int]:
     """Returns the Postgres type for a DuckDB type.
 
-    The result contains the number of the type, the bytes of a value (-1: variable), and the type
-    modifier.
+    The result contains the number of the type, the number of bytes of a value (-1 if values have
+    different sizes), and the type modifier.
     """
     scalar = _scalar_of(kind)
     if scalar is not None:
@@ -139,7 +141,7 @@ def wire_type(kind: DuckType) -> tuple[int, int, int]:
 
 
 def oid_of_name(name: str) -> int:
-    """Returns the number of the Postgres type for DuckDB's name of a type.
+    """Returns the number of the Postgres type for a DuckDB type that is given by name.
 
     `name` is in lower case, and may end with `[]`.
     """
@@ -149,10 +151,10 @@ def oid_of_name(name: str) -> int:
 
 
 def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireColumn:
-    """Returns the expression and the packer that encode the values of a column for a client.
+    """Returns the SQL expression and the function that encode a column's values for a client.
 
-    `sql` is the expression of the column, and `column` is its name in error messages. `binary`
-    selects the binary form instead of text.
+    `sql` is the expression of the column, and `column` is the column's name in error messages.
+    `binary` selects the binary form instead of text.
     """
     oid, size, modifier = wire_type(kind)
     scalar, child = _scalar_of(kind), _array_child(kind)
@@ -177,7 +179,10 @@ def wire_column(sql: str, kind: DuckType, column: str, *, binary: bool) -> WireC
 
 
 def _scalar_of(kind: DuckType) -> WireType | None:
-    """Returns the Postgres type of a value without parts, or None if the value has parts."""
+    """Returns the Postgres type for a DuckDB type whose values have no parts.
+
+    Returns None for a list, an array, a struct, a map or a union.
+    """
     if str(kind) == "JSON":
         return JSON
     name = str(kind.id)
@@ -187,7 +192,10 @@ def _scalar_of(kind: DuckType) -> WireType | None:
 
 
 def _array_child(kind: DuckType) -> WireType | None:
-    """Returns the Postgres type of a list's elements, or None if `kind` is no list of scalars."""
+    """Returns the Postgres type of a list's elements.
+
+    Returns None if `kind` is not a list, or if the elements have parts.
+    """
     if str(kind.id) not in {"list", "array"}:
         return None
     return _scalar_of(dict(kind.children)["child"])
@@ -329,10 +337,10 @@ def _pack_interval(value: Any) -> bytes:
 
 
 def pack_numeric(value: Any) -> bytes:
-    """Packs a number, given as text, in Postgres's binary form of `numeric`.
+    """Converts a number to the binary form of Postgres's type `numeric`.
 
-    The form contains the digits in base 10,000, the weight, the sign and the number of decimal
-    places.
+    `value` is the number as text. The binary form contains the digits in base 10,000, the weight,
+    the sign and the number of decimal places.
     """
     text = str(value)
     sign, text = (0x4000, text[1:]) if text.startswith("-") else (0, text)
@@ -357,7 +365,7 @@ def pack_numeric(value: Any) -> bytes:
 
 
 def unpack_numeric(content: bytes) -> str:
-    """Returns the text of a number that a client sent in Postgres's binary form of `numeric`."""
+    """Converts a number from the binary form of Postgres's type `numeric` to text."""
     count, weight, sign, places = struct.unpack_from("!HhHH", content)
     if sign & 0xC000 == 0xC000:
         return {0xD000: "Infinity", 0xF000: "-Infinity"}.get(sign, "NaN")

@@ -8,8 +8,8 @@ files into which DuckDB spills. Read in this order:
 - client.py: the client of a query, who may leave before the answer is ready
 - relations.py, table_sql.py: tables and views as DuckDB's relations
 - query_files.py: the check of the files that a query reads
-- views.py: checks that the views and checks of a pipeline fit its own tables
-- sql_rules.py: the SQL that an untrusted client, a view and a check may use
+- views.py: checks that the views of a pipeline, and its declared checks, fit its own tables
+- sql_rules.py: the SQL that an untrusted client, a view and a declared check may use
 """
 
 __all__ = ["client", "errors", "reader", "relations", "table_sql", "views"]

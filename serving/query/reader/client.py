@@ -1,7 +1,7 @@
 """The client of a query.
 
-A client may leave before the answer is ready. The query is then interrupted at once, and its place
-is free for other queries.
+A client may leave before the answer is ready. The query is then interrupted at once, so that other
+queries can run instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.05
 
 
 class ClientLeft(Exception):
-    """The error for a client that has left before its answer was ready.
+    """The error that is raised when a client has left before its answer was ready.
 
     The client cannot receive an error message any more.
     """
@@ -71,7 +71,7 @@ class Client:
     def take_turn(
         self, turn: threading.Lock | threading.Semaphore, seconds: float = float("inf")
     ) -> bool:
-        """Waits for a lock or semaphore, and acquires it.
+        """Waits for the lock or semaphore `turn`, and acquires it.
 
         Returns False if `turn` could not be acquired within `seconds`. Raises ClientLeft if the
         client leaves.

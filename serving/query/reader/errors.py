@@ -1,7 +1,8 @@
 """Translates the failures of a reader into errors of Kappa.
 
-A query may fail because of an error of DuckDB, a broken or retired relation, or an unreadable file.
-An error of DuckDB becomes one sentence, and the names that DuckDB suggests become the hint.
+A query may fail because of an error of DuckDB, because a table or view cannot be read or was
+retired, or because a file is damaged. An error of DuckDB becomes one sentence, and the names that
+DuckDB suggests become the hint.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RetiredRelation:
     hint: str
 
     def refusal(self) -> KappaError:
-        """Creates the error for a query that names the relation."""
+        """Creates the error for a query that names this table or view."""
         return UsageError(
             f"table {self.name} is served no more: pipeline {self.pipeline} was {self.why}",
             hint=self.hint,
@@ -73,7 +74,7 @@ def explain_error(error: DuckError | UnicodeDecodeError, *, served: bool) -> Kap
 
 @dataclass(frozen=True, slots=True)
 class BrokenRelation:
-    """A served relation that could not be created, with the reason.
+    """A served table or view that could not be created in DuckDB, with the reason.
 
     `kind` is `table` or `view`. `damaged` is True if files differ from the files that were written;
     then neither the declaration nor the query is at fault.
@@ -87,7 +88,7 @@ class BrokenRelation:
     damaged: bool = False
 
     def refusal(self) -> KappaError:
-        """Creates the error for a query that names the relation."""
+        """Creates the error for a query that names this table or view."""
         return (Damaged if self.damaged else UsageError if self.kind == "view" else KappaError)(
             f"{self.kind} {self.name} of pipeline {self.pipeline} cannot be read: {self.why}",
             hint=self.hint,
@@ -99,10 +100,11 @@ def damage_in_message(
     files: Mapping[str, str],
     is_readable: Callable[[str], bool] | None = None,
 ) -> Damaged | None:
-    """Returns the error for a data file that could not be read, or None if no file is the cause.
+    """Returns the error for a damaged data file that has made a query fail.
 
-    `told` is DuckDB's message. `files` maps the path of each file that a query may have read to its
-    pipeline. If the message names no file, each file is read with `is_readable` to find the cause.
+    Returns None if no file is the cause. `told` is DuckDB's message. `files` maps the path of each
+    file that the query may have read to its pipeline. If the message names no file, each file is
+    read with `is_readable` to find the cause.
     """
     path = next((each for each in files if _is_in(told, each)), None)
     if path is None and is_readable is not None:

@@ -2,7 +2,7 @@
 
 These are the files of the tables that the query names, directly or through views. The names come
 from DuckDB's parser tree. If the tree does not contain all names, for example because a function
-names a table by a value, the files of all tables are checked.
+gets the name of a table as a text, the files of all tables are checked.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Named = tuple[str, str]
 
 
 def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]) -> list[Named]:
-    """Lists the tables that a query may read, as (pipeline, name).
+    """Lists the tables that a query may read, as pairs of pipeline and table name.
 
-    `tree` is a function that returns the parser tree of a text.
+    `tree` is a function that returns DuckDB's parser tree of an SQL text. `found` contains the
+    tables and views of each pipeline.
     """
     try:
         named = _named_relations(tree(sql))
@@ -42,7 +43,7 @@ def tables_read(tree: Callable[[str], Any], sql: str, found: Sequence[Relations]
 
 
 def are_all_files_checked(store: Store, found: Sequence[Relations]) -> bool:
-    """Returns True if all files of these relations have been checked."""
+    """Returns True if all files of these tables were compared with what was written."""
     return are_checked(store, data_files(found))
 
 
@@ -55,8 +56,9 @@ def ensure_files_whole(
 ) -> None:
     """Raises Damaged if a file of the `named` tables differs from the file that was written.
 
-    The error names the file. If `copies` is given, it maps a file in a bucket to the copy of this
-    file on this host, and the copy is checked.
+    The error names the file. `named` contains pairs of pipeline and table name. If `copies` is
+    given, it maps a file in a bucket to the copy of this file on this host, and the copy is
+    checked.
     """
     for pipeline, paths in _paths_named(found, named):
         build = snapshot.serving[pipeline]
@@ -65,7 +67,7 @@ def ensure_files_whole(
 
 
 def files_named(found: Sequence[Relations], named: Iterable[Named]) -> list[str]:
-    """Lists the files of the `named` tables."""
+    """Lists the files of the tables in `named`, which are pairs of pipeline and table name."""
     return [path for _, paths in _paths_named(found, named) for path in paths]
 
 
@@ -83,7 +85,7 @@ def _paths_named(
 def _reached_names(
     tree: Callable[[str], Any], names: frozenset[str] | None, relations: Relations
 ) -> frozenset[str] | None:
-    """Returns the names that a query uses in a pipeline, directly and through views.
+    """Returns the tables and views that a query names, directly or through views.
 
     `names` are the names in the query itself. In the argument and in the result, None means that
     any name may be used.
@@ -104,8 +106,8 @@ def _reached_names(
 def _named_relations(tree: Any) -> frozenset[str] | None:
     """Returns the names of the relations in a parser tree, in lower case.
 
-    Returns None if the tree is not that of a query, or if a function in it names a table by a
-    value.
+    Returns None if the tree is not that of a query, or if a function in the tree gets the name of a
+    table as a text.
     """
     if (
         not isinstance(tree, dict)

@@ -4,8 +4,8 @@ A reader may be used by one thread at a time. A reader needs no JVM, and writes 
 answers that `save_parquet` saves and temporary files for spilling.
 
 Creating a DuckDB takes about 20 ms, removing all of its relations 2 ms, and creating its views 6
-ms. So a reader without limits reuses the connection of an earlier reader. If the connection already
-has the same relations, it is reused unchanged.
+ms. So a reader without limits reuses the DuckDB connection of an earlier reader. If the connection
+already has the same relations, it is reused unchanged.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Limits:
 
     `memory` and `size` are texts as in settings (`1g`), and `threads` is the number of DuckDB's
     threads. When memory is short, DuckDB spills at most `size` into files below `folder`. `seconds`
-    limits the whole life of the reader; None means no limit.
+    limits the time from opening to closing the reader; None means no limit.
     """
 
     memory: str
@@ -107,7 +107,10 @@ class Limits:
         )
 
     def setting_commands(self, folder: Path) -> Iterator[str]:
-        """Yields DuckDB's commands that set these limits. `folder` is the folder to spill into."""
+        """Yields the DuckDB commands that set these limits.
+
+        `folder` is the folder into which DuckDB spills.
+        """
         yield f"set memory_limit = {text(self.memory)}"
         yield f"set temp_directory = {text(str(folder))}"
         yield f"set max_temp_directory_size = {text(self.size)}"
@@ -130,10 +133,11 @@ class Rows:
 
 
 class KeptRows:
-    """The rows of a query, stored in the DuckDB that ran the query, for conversion into any form.
+    """The rows of a query, stored in the DuckDB that ran the query.
 
-    `types` are DuckDB's, and `count` is the number of rows. The DuckDB is closed when all of its
-    kept rows have been released.
+    The rows can be converted to Python values or to Arrow. `types` are DuckDB's types of the
+    columns, and `count` is the number of rows. The DuckDB is closed when all rows that were stored
+    in it in this way have been released.
     """
 
     def __init__(
@@ -160,7 +164,10 @@ class KeptRows:
             self.count = len(kept)
 
     def python_rows(self, *, limit: int | None = None) -> tuple[tuple[Any, ...], ...]:
-        """Returns all rows, or the first `limit` rows, as Python values as in `Reader.rows`."""
+        """Returns all rows, or the first `limit` rows, as Python values.
+
+        The values are the same as those of `Reader.rows`.
+        """
         if not isinstance(self._kept, str):
             return self._kept[:limit]
         sql = self._named_sql(self._kept)
@@ -208,11 +215,12 @@ class Reader:
         seconds: float | None = None,
         leave: Callable[[Connection, Shown | None], None] | None = None,
     ) -> None:
-        """Wraps a connection from `open_reader`.
+        """Wraps a DuckDB connection. Callers use `open_reader` instead.
 
         `served` is True if some pipeline is served. `folder` is the reader's own folder for
         spilling. After `seconds`, the running query is interrupted and no further query is started.
-        When the reader is closed, `leave` receives the connection if another reader can use it.
+        When the reader is closed, `leave` is called with the connection, if another reader can use
+        the connection.
         """
         # The relations that the connection shows; None once a command has changed them.
         self.shows: Shown | None = None
@@ -246,15 +254,15 @@ class Reader:
         """Returns the rows of a query.
 
         Raises UsageError if the text is not a single query that only reads, if the query has a
-        mistake, or if it names a retired relation. Raises the error of a broken relation if the
-        query names one.
+        mistake, or if it names the table or view of a retired pipeline. Raises the stored error if
+        the query names a table or view that could not be created.
         """
         query = self._examine_query(sql, self._for_python)
         found = self._run_on_connection(lambda: self._connection.execute(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def keep_rows(self, sql: str) -> KeptRows:
-        """Runs a query, and stores its rows. They can be read even after the reader is closed.
+        """Runs a query, and stores its rows, which can be read even after the reader is closed.
 
         Raises the errors of `rows`.
         """
@@ -279,12 +287,12 @@ class Reader:
         return KeptRows(self._connection, exact.columns, exact.types, table, self.explain_error)
 
     def describe_columns(self, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the distinct column names of a query, and DuckDB's types of the columns."""
+        """Returns the column names of a query, made distinct, and DuckDB's types of the columns."""
         found = self._examine_query(sql, self._connection.query)
         return distinct_names(found.columns), tuple(map(str, found.types))
 
     def column_types(self, sql: str) -> tuple[DuckType, ...]:
-        """Returns DuckDB's types of a query's columns, with the types of their parts."""
+        """Returns DuckDB's types of a query's columns, with the types of fields and elements."""
         self.renew()
         return tuple(self._run_on_connection(lambda: self._connection.query(sql).types))
 
@@ -327,10 +335,11 @@ class Reader:
         return python_query(self._connection, query, times=True, names=distinct_names)
 
     def _examine_query(self, sql: str, look: Callable[[str], _Found]) -> _Found:
-        """Checks that `sql` is a single query, and returns the result of `look` for the query.
+        """Checks that `sql` is a single query, and returns the result of `look` for this query.
 
-        `look` examines the query before the query runs. Raises UsageError if the text is not a
-        single query, and the error of a broken or retired relation that the query names.
+        The function `look` runs or describes the query. Raises UsageError if the text is not a
+        single query. If the query names a table or view that could not be created, or whose
+        pipeline was retired, raises the error of this table or view.
         """
         query = self.only_select(sql)
         self.before(query)
@@ -343,7 +352,7 @@ class Reader:
             raise
 
     def run_command(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Runs a command that creates a relation or changes a setting.
+        """Runs an SQL command that creates a relation or changes a setting.
 
         `values` are the values of the question marks in the command.
         """
@@ -373,17 +382,17 @@ class Reader:
         return str(statements[0].query).strip().rstrip(";")
 
     def declared_sql(self, sql: str) -> str:
-        """Returns the single query in a declared text, rewritten to be unambiguous.
+        """Returns the single query in a declared text, rewritten so that no name is ambiguous.
 
-        In the result, each name has only one meaning. See kappa/tables/views/query_binding.py.
+        The module kappa/tables/views/query_binding.py explains how names are rewritten.
         """
         query = self.only_select(sql)
         return self._run_on_connection(lambda: declared_sql(self._connection, query))
 
     def parser_tree(self, sql: str) -> Any:
-        """Returns DuckDB's parser tree of a query.
+        """Returns DuckDB's parser tree of a query, as `json_serialize_sql` returns it.
 
-        The tree is that of `json_serialize_sql`. The relations that the query names need not exist.
+        The tables and views that the query names need not exist.
         """
         _ensure_text(sql)
         # A parameter would make DuckDB import pandas.
@@ -392,13 +401,17 @@ class Reader:
         return json.loads(tree)
 
     def tables_named(self, sql: str) -> frozenset[tuple[str, str]]:
-        """Returns the tables that a query names, as (schema, name). The tables need not exist."""
+        """Returns the tables that a query names, as pairs of schema and table name.
+
+        The tables need not exist.
+        """
         return frozenset(tables_in(self.parser_tree(sql)))
 
     def ensure_names_served(self, sql: str) -> None:
-        """Raises KappaError if a query names a broken or retired relation.
+        """Raises KappaError if a query names a table or view that cannot be read.
 
-        The message of the error contains the reason why the relation is not served.
+        The table or view could not be created, or its pipeline was retired. The error's message
+        contains the reason.
         """
         refused: tuple[BrokenRelation | RetiredRelation, ...] = (*self.broken, *self.left())
         if not refused:
@@ -419,8 +432,8 @@ class Reader:
     def close(self) -> None:
         """Releases the memory and the spill folder of the reader.
 
-        The connection of a reader without limits is kept for the next reader, if no query has
-        failed. If the connection stores kept rows, it stays open until these rows have been
+        If the reader has no limits and no query has failed, the next reader can use the connection.
+        If the connection stores rows of `keep_rows`, it stays open until these rows have been
         released.
         """
         self._closed.set()
@@ -466,7 +479,7 @@ class Reader:
     def explain_error(self, error: DuckError | UnicodeDecodeError) -> KappaError:
         """Translates an error of DuckDB into an error of Kappa.
 
-        Returns Damaged if the cause is a data file that DuckDB could not read.
+        Returns the error Damaged if the cause is a data file that DuckDB could not read.
         """
         if isinstance(error, DATA_ERRORS):
             damage = damage_in_message(str(error), self.files())
@@ -500,7 +513,7 @@ class Reader:
 
 
 def _ensure_text(sql: str) -> None:
-    """Raises UsageError if DuckDB could not read the text, or would read only a part of it."""
+    """Raises UsageError if DuckDB could not read the text, or could read only a part of it."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
@@ -510,10 +523,10 @@ def _ensure_text(sql: str) -> None:
 
 
 class _IdleConnection(NamedTuple):
-    """A connection that no reader uses.
+    """A DuckDB connection that no reader uses.
 
-    `uses` is the number of readers that have used the connection, and `access` is its access to
-    buckets.
+    `shows` are the relations that the connection has. `uses` is the number of readers that have
+    used the connection, and `access` contains its credentials for buckets.
     """
 
     connection: Connection
@@ -528,11 +541,11 @@ _idle_changes = threading.Lock()
 
 
 def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object] = ()) -> Reader:
-    """Opens a reader, if possible on a connection that already has the relations of `showing`.
+    """Opens a reader.
 
-    Without limits, the connection of an earlier reader may be reused. The reader then has exactly
-    the relations of `showing`, or no relations. The reader's attribute `shows` contains its present
-    relations. `served` is True if some pipeline is served.
+    If `limits` is None, the connection of an earlier reader is reused, if possible a connection
+    that already has the relations in `showing`. The reader then has exactly these relations, or no
+    relations; its attribute `shows` says which. `served` is True if some pipeline is served.
     """
     folder = None if limits is None else make_spill_folder(limits.folder)
     found = _take_idle_connection(tuple(showing)) if limits is None else None
@@ -565,7 +578,7 @@ def open_reader(limits: Limits | None, *, served: bool, showing: Sequence[object
 
 
 def _forget_idle_connections() -> None:
-    """Replaces the list of idle connections in a forked process, without closing the connections.
+    """Empties the list of idle connections in a forked process, but closes none of them.
 
     The forked process does not have the threads of these connections.
     """
@@ -580,10 +593,10 @@ os.register_at_fork(after_in_child=_forget_idle_connections)
 
 
 def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
-    """Returns the connection of an earlier reader, or None if there is no such connection.
+    """Removes a connection from the idle connections, and returns the connection.
 
-    The connection is removed from the idle connections. It has the relations of `showing`, or no
-    relations.
+    The connection has the relations in `showing`, or no relations. Returns None if there is no idle
+    connection.
     """
     with _idle_changes:
         if not _idle:
@@ -606,7 +619,8 @@ def _take_idle_connection(showing: Shown) -> _IdleConnection | None:
 def _keep_connection(left: _IdleConnection) -> None:
     """Keeps a connection for the next reader, or closes the connection.
 
-    The connection is closed if enough connections are kept, or if too many readers have used it.
+    The connection is closed if enough idle connections are kept, or if too many readers have used
+    it.
     """
     with _idle_changes:
         if len(_idle) < _MOST_IDLE and left.uses < _MOST_USES:

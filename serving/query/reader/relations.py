@@ -2,8 +2,8 @@
 
 The schema of a pipeline contains its tables, its views and its `rejects`. The main schema contains
 all tables and views under their public names, and one `rejects` for all pipelines. Hidden columns
-(with a leading underscore) and deleted rows are left out. A relation that cannot be created is
-broken: the reader stores its name and the reason, and the other relations are not affected.
+(with a leading underscore) and deleted rows are left out. A table or view that cannot be created is
+broken: the reader stores its name and the reason, and the other tables and views are not affected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ files_at = functools.lru_cache(maxsize=256)(_LISTS.at)
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of a table's version, and DuckDB's query that reads the served rows from them."""
+    """The files of a table at one version, and the DuckDB query that reads the served rows."""
 
     sql: str
     paths: tuple[str, ...]
@@ -54,7 +54,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """The relations of a pipeline.
+    """The tables and views of a pipeline, as relations of DuckDB.
 
     The tables are at the versions of a frontier, and the views are as declared. `hidden` contains
     the tables and views that no query may name, because only views of the pipeline may read them.
@@ -67,12 +67,12 @@ class Relations:
 
     @property
     def schema(self) -> str:
-        """Returns the schema of these relations."""
+        """Returns the name of the schema that contains the pipeline's tables and views."""
         return schema_of(self.pipeline)
 
     @property
     def public_names(self) -> tuple[str, ...]:
-        """Lists the relations that also have a name in the main schema.
+        """Lists the tables and views that also have a name in the main schema.
 
         `rejects` is left out, because the main schema has one `rejects` for all pipelines.
         """
@@ -80,14 +80,14 @@ class Relations:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Lists the relations that a query may name in the pipeline's schema."""
+        """Lists the tables and views that a query may name in the pipeline's schema."""
         return tuple(name for name in (*self.tables, *self.views) if name not in self.hidden)
 
 
 def empty_relations(
     pipeline: str, tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Relations:
-    """Returns the relations of a declared pipeline, whose tables have no rows."""
+    """Returns the tables and views of a declared pipeline. The tables have no rows."""
     empty = {each.name: TableFiles(read_sql(each, (), clock=None), ()) for each in tables}
     return Relations(pipeline, empty, views)
 
@@ -96,8 +96,8 @@ def empty_relations(
 def file_sizes_at(path: str, version: int, vouched: str | None) -> Mapping[str, int]:
     """Returns the size in bytes of each data file of a table's version, by path or URL.
 
-    The sizes are those in the table's Delta log. `path` is the path of the table, and `vouched` is
-    the checksum of the file list in the frontier.
+    The sizes come from the table's Delta log. `path` is the path of the table, and `vouched` is the
+    checksum of the list of files, as the frontier stores it.
     """
     found = _LISTS.list_at(path, version, vouched)
     return {f"{path}/{name}": size for name, (size, _) in sorted(found.files.items())}
@@ -109,9 +109,10 @@ def relations_of(
     *,
     listed: Lists | None = None,
 ) -> tuple[Relations, ...]:
-    """Lists the relations of a snapshot, by pipeline.
+    """Lists the tables and views of a snapshot's pipelines.
 
-    `listed` returns the files of a table's version, by default `files_at`, which caches them.
+    `listed` returns the files of a table's version. The default is `files_at`, which caches the
+    lists of files.
     """
     return tuple(
         Relations(
@@ -130,10 +131,11 @@ def readable_relations(
     readable: TableGrant,
     tables_named: Callable[[str], Iterable[str]],
 ) -> tuple[Relations, ...]:
-    """Returns the relations that a reader may read, selected from `found`. Pure.
+    """Returns those tables and views in `found` that a reader may read. Pure.
 
-    A readable view may read any table of its pipeline. Tables that only a view may read are hidden
-    from the reader. `tables_named` lists the tables that a query names.
+    `readable` contains the tables and views that the reader may name. A view that the reader may
+    name can read any table of its pipeline. Tables that only such a view may read are hidden from
+    the reader. `tables_named` is a function that lists the tables that a query names.
     """
     if readable.is_all:
         return tuple(found)
@@ -162,7 +164,8 @@ def _narrowed(
 def retired_relations(found: Sequence[Relations], store: Store) -> tuple[RetiredRelation, ...]:
     """Lists the tables and views of retired pipelines.
 
-    Names that another pipeline serves now are left out.
+    A name that another pipeline serves now is left out. `found` contains the served tables and
+    views.
     """
     served = {name for each in found for name in each.public_names}
     retirements: Retirements = JournalView(store).folded(retired_after, {})
@@ -184,10 +187,11 @@ def tables_of(
 ) -> Mapping[str, TableFiles]:
     """Returns the tables of a build at a frontier, by name, with recent rows folded in.
 
-    Rows that have expired by the log's clock are left out. `columns` returns the columns of a table
-    that are to be read, including hidden columns; the default is the served columns. `listed`
-    returns the files of a table's version. A caller that has created a table again at the same path
-    must pass a `listed` without the cache of `files_at`.
+    Rows that have expired by the log's clock are left out. `columns` is a function that returns the
+    columns of a table to read, including hidden columns; by default, the served columns are read.
+    `listed` is a function that returns the files of a table's version; the default, `files_at`,
+    caches the lists. A caller that has created a table again at the same path must pass a function
+    without this cache.
     """
     versions, clock = frontier.versions, log_clock(birth, frontier.log_time)
     names = [
@@ -220,7 +224,7 @@ def tables_of(
 
 
 def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
-    """Returns the data files of relations, each with its pipeline's name."""
+    """Returns the data files of the given tables. Maps each file to the name of its pipeline."""
     return {
         path: each.pipeline
         for each in found
@@ -232,9 +236,10 @@ def data_files(found: Sequence[Relations]) -> Mapping[str, str]:
 def put_relations(
     reader: Reader, found: Sequence[Relations], *, has_public_names: bool = True
 ) -> tuple[BrokenRelation, ...]:
-    """Creates the schemas of all relations, and returns the broken relations.
+    """Creates the tables and views in `found`, and returns those that cannot be created.
 
-    The schemas of the pipelines are created first, and then the main schema if `has_public_names`.
+    First, the schema of each pipeline is created. Then the main schema with the public names is
+    created, if `has_public_names` is True.
     """
     broken = tuple(each for relations in found for each in _make_schema(reader, relations))
     if has_public_names:
@@ -254,8 +259,9 @@ def put_tables(
 ) -> None:
     """Creates a schema with the served rows of a build's tables at a frontier.
 
-    `columns` returns the columns of a table that are to be read; the default is the served columns.
-    Raises KappaError if a table cannot be created, and Damaged if a file is not as it was written.
+    `columns` is a function that returns the columns of a table to read; by default, the served
+    columns are read. Raises KappaError if a table cannot be created, and Damaged if a file is not
+    as it was written.
     """
     reader.run_command(f"create schema {quoted(schema)}")
     tables, before = tables_of(birth, frontier, store, columns=columns), reader.files()
@@ -271,7 +277,7 @@ def _make_table(reader: Reader, schema: str, name: str, table: TableFiles) -> No
 
 
 def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
-    """Creates the schema of a pipeline, and returns the broken relations.
+    """Creates a pipeline's schema, and returns the tables and views that cannot be created.
 
     The tables are created first, and then each view after the views that it reads.
     """
@@ -306,7 +312,11 @@ def _make_schema(reader: Reader, relations: Relations) -> list[BrokenRelation]:
 def _make_public_names(
     reader: Reader, found: Sequence[Relations], broken: set[tuple[str, str]]
 ) -> None:
-    """Creates the main schema, with all public names and the rejects of all pipelines."""
+    """Creates the main schema, with all public names and the rejects of all pipelines.
+
+    `broken` contains the tables and views that could not be created in the pipelines' schemas, as
+    pairs of pipeline and name. They get no public name.
+    """
     for each in found:
         for name in each.public_names:
             if (each.pipeline, name) not in broken:

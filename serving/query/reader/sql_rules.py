@@ -1,11 +1,11 @@
 """Rules for the SQL of untrusted clients, and of declared views and checks. Pure.
 
-An untrusted client may run a single query over the catalogue. DuckDB's own parser turns the query
-into a tree (`json_serialize_sql`), and does so only for a SELECT. Every name that DuckDB would look
-up is looked up here first, in the same scope: in a `with`, and otherwise in the catalogue. A
-function that returns rows must compute the rows from its arguments. No function may reveal settings
-or the definitions of views. The rules use the tree alone, so the spelling of the text (quotes,
-case, comments, strings as names) has no influence.
+An untrusted client may run a single query over the tables and views that it may read, the
+catalogue. DuckDB's own parser turns the query into a tree (`json_serialize_sql`), and does so only
+for a SELECT. This module looks up every name before DuckDB does, in the same scope: first in a
+`with`, and otherwise in the catalogue. A function that returns rows must compute the rows from its
+arguments. No function may reveal settings or the definitions of views. The rules use the tree
+alone, so the spelling of the text (quotes, case, comments, strings as names) has no influence.
 
 The result of a view or a check must depend only on the pipeline's tables, so more rules apply. A
 name must have no schema, because a view is created in its pipeline's schema before other schemas
@@ -60,7 +60,7 @@ _KEEP_IT = "fold the value into a column of the table, or say it in the query th
 
 
 class UnknownTable(UsageError):
-    """The error for a query that names a table which is not in the catalogue."""
+    """The error for a query that names a table that the client cannot read."""
 
     def __init__(self, name: str, *, hint: str) -> None:
         super().__init__(f"the query cannot be run: there is no table {name}", hint=hint)
@@ -70,8 +70,8 @@ class UnknownTable(UsageError):
 def ensure_allowed(serialized: Any, catalogue: Collection[tuple[str, str]]) -> None:
     """Raises UsageError if an untrusted client may not run a query.
 
-    `serialized` is the tree of the query from `json_serialize_sql`. `catalogue` contains the schema
-    and the name of each relation that the query may read.
+    `serialized` is the parser tree of the query, from `json_serialize_sql`. `catalogue` contains
+    the schema and the name of each table and view that the query may read.
     """
     statements: Sequence[Any] = serialized.get("statements") or ()
     if serialized.get("error") or len(statements) != 1:
@@ -93,10 +93,11 @@ def nested_too_deeply_error() -> UsageError:
 
 
 def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
-    """Checks a node of a query's tree and all nodes below the node.
+    """Raises UsageError if a part of a query names a table or function that is not allowed.
 
-    `scope` contains the names defined in a `with` that the node may use. Raises UsageError if a
-    name is not allowed.
+    `node` is a node of the query's parser tree; all nodes below this node are also checked.
+    `catalogue` contains the tables and views that the query may read, and `scope` contains the
+    names, defined in a `with`, that the node may use.
     """
     match node:
         case list():
@@ -122,10 +123,11 @@ def _check_node(node: Any, catalogue: Names, scope: Names) -> None:
 
 
 def _scope_within(node: Mapping[str, Any], catalogue: Names, scope: Names) -> Names:
-    """Returns the scope within a node that may have a `with`.
+    """Returns the names that the parts of a parser tree's node may use.
 
-    The queries of the `with` are also checked. Each of these queries may use the names that were
-    defined before its own name, but not its own name.
+    These are the names in `scope`, and the names that the node defines in a `with`. The function
+    also checks the queries of the `with`. Each of these queries may use the names that were defined
+    before its own name, but not its own name.
     """
     for each in (node.get("cte_map") or {}).get("map", ()):
         _check_node(each["value"], catalogue, scope)
@@ -200,11 +202,11 @@ def _no_function(name: str, instead: Iterable[str]) -> UsageError:
 def ensure_repeatable(
     tree: Any, names: Collection[str], columns: Collection[str], *, what: str
 ) -> None:
-    """Raises UsageError if a view or check may not be declared with this SQL.
+    """Raises UsageError if the SQL of a declared view or check is not allowed.
 
-    `tree` is the tree of the SQL from `json_serialize_sql`. `names` contains the tables and views
-    of the pipeline, and `columns` contains the columns of the tables. `what` is "a view" or "a
-    check", for the messages.
+    `tree` is the parser tree of the SQL, from `json_serialize_sql`. `names` contains the tables and
+    views of the pipeline, and `columns` contains the columns of the tables. `what` is "a view" or
+    "a check", for the messages.
     """
     ensure_allowed(tree, {("main", name) for name in names})
     _refuse_changing(tree, {column.lower() for column in columns}, what)

@@ -1,4 +1,4 @@
-"""Builds the SQL of checks, and formats names and types for DuckDB. Pure."""
+"""Builds the SQL of declared checks, and formats names and types for DuckDB. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PART = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|.""")
 
 
 def check_sql(table: str, condition: str) -> str:
-    """Returns the query that checks a condition in all rows of a table.
+    """Returns the query that counts the rows of a table that do not meet a declared check.
 
-    The query returns two counts: the rows of the table, and the rows for which the condition is
+    The query returns two counts: all rows of the table, and the rows for which the condition is
     false or null.
     """
     return (
@@ -43,13 +43,16 @@ def failing_rows_sql(
 
 
 def condition_sql(table: str, condition: str) -> str:
-    """Returns a query for the value of a condition in each row of a table."""
+    """Returns a query for the value of a condition in each row of a table.
+
+    The only column of the result is `holds`.
+    """
     # The condition has its own line: a comment at its end must not reach the bracket.
     return f"select (\n{condition}\n) as holds from {quoted(table)}"
 
 
 def schema_of(pipeline: str) -> str:
-    """Returns the name of the schema that contains a pipeline's relations.
+    """Returns the name of the schema that contains a pipeline's tables and views.
 
     If DuckDB reserves the pipeline's name, an underscore is appended.
     """
@@ -57,9 +60,9 @@ def schema_of(pipeline: str) -> str:
 
 
 def type_text(kind: str) -> str:
-    """Returns DuckDB's name of a type in lower case.
+    """Returns the lower-case form of DuckDB's name of a type.
 
-    The names of fields keep their case.
+    The names of a struct's fields keep their case.
     """
     # For each open bracket: True if the bracket has fields, each a name and then a type.
     fields: list[bool] = []

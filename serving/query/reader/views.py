@@ -49,10 +49,10 @@ def _refusal_of_view(reader: Reader, view: str, sql: str) -> KappaError | None:
 def unreadable_sql(
     tables: Iterable[TableBirth], views: Mapping[str, str]
 ) -> Mapping[str, KappaError]:
-    """Finds the views and checks of a pipeline that do not fit the pipeline's tables.
+    """Finds the views and declared checks of a pipeline that do not fit the pipeline's tables.
 
-    The queries are tried on tables without rows. Returns the errors. A key is the name of a view,
-    or `TABLE: CONDITION` for a check.
+    The queries are tried on tables without rows. Returns the errors: by the name of the view, or by
+    `TABLE: CONDITION` for a check.
     """
     tables = tuple(tables)
     found: dict[str, KappaError] = {}

@@ -4,7 +4,7 @@ A worker opens the tables of a single snapshot, and answers the queries of a sin
 after the other. No state passes from one query to the next. A worker cannot write files or connect
 to anything, and the server never parses an answer. Read in this order:
 
-- question.py: a query, its limits and its reply, as values
+- question.py: a query, its limits and its answer, as values
 - sandbox.py: the server's part: sends each query to a worker and passes the answer on
 - fair_queue.py: the places for queries, and the order in which clients get them
 - workers.py: the workers by snapshot and reader, and how long each worker is used

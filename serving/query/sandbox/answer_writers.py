@@ -1,7 +1,7 @@
-"""Writers of an answer, one for each format.
+"""Functions that write the answer of a query, one for each format.
 
-A writer runs in the worker that answers the query. The writer stops at the answer's limit of rows
-or of bytes, and reports whether rows were left out.
+These functions run in the worker, the confined process that answers the query. They stop at the
+answer's limit of rows or of bytes, and report whether rows were left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class PieceFile:
     closed = False
 
     def __init__(self, file: int, most: int) -> None:
-        """Creates the object for the socket `file` to the server, with a limit of `most` bytes."""
+        """Creates an object that sends bytes through the socket `file` to the server.
+
+        At most `most` bytes are sent.
+        """
         self._file = file
         self._left = most
         self._held = bytearray()
@@ -64,17 +67,17 @@ class PieceFile:
         self._held.clear()
 
     def close(self) -> None:
-        """Does nothing. The writers of Arrow and Parquet call this method at their end."""
+        """Does nothing. The writers of Arrow and Parquet files call this method at their end."""
 
 
 def write_answer(
     connection: Connection, sql: str, request: Request, pieces: PieceFile
 ) -> Mapping[str, Any]:
-    """Writes the rows of a query in the requested format.
+    """Writes the rows of a query in the format that `request` names.
 
-    Returns the columns, the number of rows, and True if rows were left out. Columns are never left
-    out: if the names and types of the columns are too long, raises UsageError. Also raises
-    UsageError if the format cannot represent a type.
+    Returns a mapping with the columns, the number of rows, and a flag that is True if rows were
+    left out. Columns are never left out: raises UsageError if the names and types of the columns
+    are too long, or if the format cannot represent a type.
     """
     form = request["form"]
     if form != "postgres":
@@ -203,7 +206,8 @@ def _limited_batches(
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Yields the batches of rows, up to the limits of rows and bytes.
 
-    Each batch is followed by a flag, which is True if rows are left out after this batch.
+    Each batch is yielded together with a flag, which is True if the rows after this batch are left
+    out. `most` is the largest number of rows.
     """
     left = most
     for batch in reader:

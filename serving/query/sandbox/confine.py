@@ -1,11 +1,12 @@
-"""Confines a process for untrusted SQL: limits memory and CPU, files, network and programs.
+"""Confines a process for untrusted SQL: limits memory, CPU, files, network and programs.
 
-A process confines itself before it runs the query. Each layer of limits is final: neither the
-process nor a thread that starts later can undo the layer. On Linux, no layer needs privileges.
-Rlimits work everywhere. Landlock, which restricts files, needs Linux 5.13. Seccomp, which restricts
-system calls, works only on x86-64, because this module lists the numbers of the system calls for
-x86-64. `available_layers()` returns the layers that this machine supports. This module imports only
-the standard library. Sources: landlock(7), seccomp(2), prctl(2), getrlimit(2).
+A process confines itself before it runs the query. There are three layers of limits: rlimits,
+Landlock and seccomp. Each layer is final: neither the process nor a thread that starts later can
+undo the layer. On Linux, no layer needs privileges. Rlimits work everywhere. Landlock, which
+restricts files, needs Linux 5.13. Seccomp, which restricts system calls, works only on x86-64,
+because this module lists the numbers of the system calls for x86-64. `available_layers()` returns
+the layers that this machine supports. This module imports only the standard library. Sources:
+landlock(7), seccomp(2), prctl(2), getrlimit(2).
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
 def available_layers() -> tuple[str, ...]:
-    """Lists the layers (`rlimits`, `landlock`, `seccomp`) that this machine supports."""
+    """Lists the layers of limits that this machine supports: `rlimits`, `landlock`, `seccomp`."""
     return (
         "rlimits",
         *(("landlock",) if _landlock_version() else ()),
@@ -107,7 +108,7 @@ def available_layers() -> tuple[str, ...]:
 def tie_to_parent(parent: int) -> None:
     """Makes the kernel kill this process when its parent process exits.
 
-    Exits at once if `parent` is no longer the parent process.
+    If `parent` is no longer the parent process's pid, this process exits at once.
     """
     _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -115,7 +116,10 @@ def tie_to_parent(parent: int) -> None:
 
 
 def close_all_but(kept: int) -> None:
-    """Closes all files of this process, except `kept` and the three standard files."""
+    """Closes all open files of this process, except stdin, stdout, stderr and `kept`.
+
+    `kept` is a file descriptor.
+    """
     os.closerange(3, kept)
     os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
@@ -224,9 +228,10 @@ def _read_only(version: int, allowed: Iterable[tuple[str, int]]) -> None:
 
 
 def _allow_files(rules: bytes, allowed: Iterable[tuple[str, int]]) -> None:
-    """Forbids all actions that `rules` cover, except the given rights on the allowed paths.
+    """Restricts the access of this process to files by Landlock, from now on.
 
-    `rules` is the ruleset in Landlock's binary form.
+    `rules` is the ruleset in Landlock's binary form. All actions that the ruleset covers are
+    forbidden, except the given rights on the paths in `allowed`.
     """
     size = _as_long(len(rules))
     ruleset = _checked_call(_libc().syscall(_CREATE_RULESET, rules, size, _as_long(0)))
@@ -266,12 +271,10 @@ def _set_filter(steps: Iterable[bytes]) -> None:
 
 
 def _filter_program() -> Iterator[bytes]:
-    """Yields the steps of the seccomp filter for queries.
+    """Yields the instructions of the seccomp filter for queries.
 
-    The kernel runs the filter at each system call.
-
-    The steps read the number of the system call (at byte 0), the machine (at byte 4) and the
-    arguments (from byte 16 on, 8 bytes each).
+    The kernel runs the filter at each system call. The instructions read the number of the system
+    call (at byte 0), the machine (at byte 4) and the arguments (from byte 16 on, 8 bytes each).
     """
     refused, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     yield from (
@@ -322,7 +325,7 @@ def _filter_program() -> Iterator[bytes]:
 
 
 def _filter_of_program() -> Iterator[bytes]:
-    """Yields the steps of the seccomp filter for whole programs.
+    """Yields the instructions of the seccomp filter for whole programs.
 
     The filter restricts sockets by kind, and other system calls by number. Landlock does not treat
     the socket file of another process (for example, of a spare) as a file, so a program may only

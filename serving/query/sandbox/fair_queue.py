@@ -1,9 +1,10 @@
 """The places for queries, and the order in which waiting clients get them.
 
-A free place is given to the waiting client that has used the least time so far. So a client with
-many connections, or with slow queries, delays mainly itself, and uses no more than its share of the
-places. The times are counted as in start-time fair queueing: a client that was idle starts with the
-counted time of the query that started last, so the client gets no credit for its idle hours.
+A query that runs occupies a place. A free place is given to the waiting client that has used the
+least time so far. So a client with many connections, or with slow queries, delays mainly itself,
+and uses no more than its share of the places. The times are counted as in start-time fair queueing:
+a client that was idle starts with the counted time of the query that started last, so the client
+gets no credit for its idle hours.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class _Waiting:
 
 
 class FairPlaces:
-    """The places of a sandbox, for the tasks of one event loop."""
+    """The places of a sandbox: each place allows one query to run.
+
+    The object is for the tasks of one event loop.
+    """
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -40,7 +44,7 @@ class FairPlaces:
 
     @asynccontextmanager
     async def take_place(self, client: str) -> AsyncIterator[None]:
-        """Waits for a place, and occupies the place during the block.
+        """Waits for a free place, and occupies the place during the block.
 
         Raises Busy if no place is free within the time that a query may take.
         """

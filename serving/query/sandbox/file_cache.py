@@ -1,7 +1,7 @@
 """A cache of a bucket's files on this host's disk, for queries.
 
-The processes that run these queries cannot connect to the bucket. A data file never changes, so a
-fetched file remains valid while it is cached. A file is stored under the digest of its URL. Files
+Queries run in confined processes, which cannot connect to the bucket. A data file never changes, so
+a fetched file remains valid while it is cached. A file is stored under the digest of its URL. Files
 that no query reads are deleted to make room for others, the least recently used first. The cache
 folder may be lost at any time. Each query has a separate folder, with links to the files that the
 query reads, under their names in the root: the process of the query may read no other files.
@@ -38,21 +38,24 @@ _AT_ONCE = 8
 
 
 class FilesInPlace:
-    """The files of a root on this host's disk. A query reads the files in the root itself."""
+    """The files of a root on this host's disk, which queries read in the root itself."""
 
     # If given, the query's process may read all files below this folder, and no others.
     folder: Path | None = None
 
     def local_path(self, address: str) -> str:
-        """Returns the path at which the query's process reads the file `address`."""
+        """Returns the path at which a query's process reads a file.
+
+        `address` is the path or URL of the file in the root.
+        """
         return address
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
-        """Does nothing, because the files are on this host already. Subclasses fetch the files.
+        """Does nothing, because all files of the root are on this host already.
 
-        A subclass skips a file that no longer exists, because the query itself reports the missing
-        file. A subclass raises KappaError if a file cannot be fetched, and ClientLeft if the client
-        leaves before all files have been fetched.
+        A subclass fetches the files from a bucket. It skips a file that no longer exists, because
+        the query itself reports the missing file. It raises KappaError if a file cannot be fetched,
+        and ClientLeft if the client leaves before all files have been fetched.
         """
 
     def drop_files(self, addresses: Iterable[str]) -> None:
@@ -63,10 +66,10 @@ class FilesInPlace:
 
 
 class FileCache:
-    """The files of a root in a bucket that are kept on this host. Usable from any thread."""
+    """The files of a root in a bucket that this host keeps. Any thread may use the cache."""
 
     def __init__(self, store: Store) -> None:
-        """Indexes the files in the cache's folder, and deletes files from before a reboot."""
+        """Lists the files in the cache's folder, and deletes files from before a reboot."""
         self.root = f"{store.url}/"
         every = store.local.path(_FOLDER)
         # Fetched files are not synced: after a power loss a file may be torn.
@@ -86,10 +89,10 @@ class FileCache:
         self._bytes = sum(self._sizes.values())
 
     def bring_file(self, url: str, place: Path, client: Client) -> str:
-        """Makes a file available at the path `place`, and returns the file's name in the cache.
+        """Makes a file of the bucket available at the path `place`.
 
-        The file stays in use until its name is passed to `release_files`. Raises ClientLeft as soon
-        as the client leaves.
+        Returns the file's name in the cache. The file stays in use until this name is passed to
+        `release_files`. Raises ClientLeft as soon as the client leaves.
         """
         name = hashlib.sha256(url.encode()).hexdigest()
         kept = self.folder / name
@@ -166,11 +169,14 @@ class QueryFiles(FilesInPlace):
         self._used: list[str] = []
 
     def local_path(self, address: str) -> str:
-        """Returns the path of a file after it has been fetched."""
+        """Returns the path of a fetched file in the query's folder.
+
+        `address` is the URL of the file in the bucket.
+        """
         return str(self.folder / address.removeprefix(self._fetched.root))
 
     def fetch_files(self, addresses: Iterable[str], client: Client) -> None:
-        """Fetches the files that this host does not have, and links all files into the folder."""
+        """Fetches the files that this host lacks, and links all files into the query's folder."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as threads:
             asked = [threads.submit(self._fetch_file, each, client) for each in {*addresses}]
             try:
@@ -214,7 +220,7 @@ _changes = threading.Lock()
 
 @contextmanager
 def files_for_query(store: Store) -> Iterator[FilesInPlace]:
-    """Provides the files of a root for a query, for the duration of the block."""
+    """Yields the files of a root for one query, which runs within the block."""
     if store.is_on_disk:
         yield FilesInPlace()
         return

@@ -1,11 +1,12 @@
 """The fork server: a process that forks a child for each worker.
 
-The fork server has a single thread, and has already imported all modules that a query needs, so a
-worker starts within milliseconds. A request arrives on a socket. It consists of a number, the
-child's end of a socket to the server, and a pipe. The answer contains the same number, the child's
-pid, and a handle (pidfd_open(2)). A handle never refers to another process. The fork server writes
-the child's exit code to the pipe. The fork server and its children exit when the server exits. As a
-program: `python -m kappa.serving.query.sandbox.fork_server SOCKET`.
+A worker is a process that answers queries. The fork server has a single thread, and has already
+imported all modules that a query needs, so a worker starts within milliseconds. A request arrives
+on a socket. The request consists of a number, the child's end of a socket to the server, and a
+pipe. The answer contains the same number, the child's pid, and a handle (pidfd_open(2)), which
+never refers to another process. The fork server writes the child's exit code to the pipe. The fork
+server and its children exit when the server exits. The fork server's command line is `python -m
+kappa.serving.query.sandbox.fork_server SOCKET`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kappa.serving.query.sandbox.query_program import serve_snapshot
 def main(arguments: list[str]) -> int:
     """Forks a child for each request, until the server closes the socket.
 
-    `arguments` contains the file descriptor of the socket.
+    `arguments` contains the file descriptor of the socket on which requests arrive.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The live job's freshness is more important.

@@ -1,4 +1,4 @@
-"""The protocol of frames between the server and a worker.
+"""The protocol between the server and a worker: messages called frames.
 
 A frame is a letter, a length, and that number of bytes. Received bytes are never run or unpickled.
 """
@@ -17,7 +17,7 @@ OPENED, ACCEPTED, ASKED, NAMED, PIECE, ENDED, REFUSED = b"O", b"A", b"Q", b"N", 
 
 
 def frame_bytes(kind: bytes, content: bytes = b"") -> bytes:
-    """Encodes a frame as bytes."""
+    """Encodes a frame as bytes. `kind` is the letter of the frame."""
     return _HEAD.pack(kind, len(content)) + content
 
 
@@ -32,10 +32,10 @@ def put_frame(file: int, kind: bytes, content: bytes = b"") -> None:
 
 
 def take_frame(receive: Callable[[int], bytes], *, most: int) -> tuple[bytes, bytes] | None:
-    """Returns the kind and the content of the next frame.
+    """Returns the letter and the content of the next frame.
 
-    Returns None if the other side has closed the connection. Raises ValueError if the frame is
-    longer than `most` bytes.
+    `receive` returns up to the given number of bytes from the other side. Returns None if the other
+    side has closed the connection. Raises ValueError if the frame is longer than `most` bytes.
     """
     head = _receive_exactly(receive, _HEAD.size)
     if head is None:

@@ -1,4 +1,4 @@
-"""The fork server and the workers of queries, as objects through which the server uses them."""
+"""The objects through which the server uses the fork server and the worker processes."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _LESS = "select fewer rows or columns, or aggregate in steps; {} in kappa.toml a
 
 @dataclass(slots=True)
 class QueryWorker:
-    """A worker process, as an object through which the server uses the process.
+    """The object through which the server uses a worker process.
 
     `pid` is for display, and `handle` (pidfd_open(2)) is for system calls. `way` is the socket to
     the process, and `death` is the pipe that reports the exit code. `taken_at` is the time at which
-    a query took the new worker, on the monotonic clock. `opening_seconds` is the time until the
+    the first query got this worker, on the monotonic clock. `opening_seconds` is the time until the
     worker could answer that query. `answered` is the number of answered queries. `is_fit` is True
     if the worker may answer another query. `has_run_out` is True if the worker has exited or has no
     memory left.
@@ -72,9 +72,9 @@ class QueryWorker:
     _ended: bool = field(default=False)
 
     def accepts_snapshot(self, request: bytes) -> bool:
-        """Sends the process the snapshot that all its queries read.
+        """Sends the process a request to open the snapshot that all its queries read.
 
-        Returns False if the process exits before it has read the request.
+        Returns False if the process does not accept the request, for example because it has exited.
         """
         self.way.settimeout(_START_SECONDS)
         try:
@@ -93,10 +93,10 @@ class QueryWorker:
     ) -> Reply:
         """Sends a query to the process, and returns the complete answer.
 
-        `check` is called with the tables that the query names. It ensures that their files can be
-        read, and otherwise raises KappaError. The time that `check` takes does not count as the
-        query's. Raises the error that the process reports. Raises TooMuch if the process takes too
-        long or exits.
+        The function `check` is called with the tables that the query names. It ensures that the
+        files of the tables can be read, and otherwise raises KappaError. The time that `check`
+        takes does not count as the query's. Raises the error that the process reports. Raises
+        TooMuch if the process takes too long or exits.
         """
         # The caller closes the file.
         body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -128,8 +128,8 @@ class QueryWorker:
         """Sends a query, yields the pieces of the answer, and returns facts about the answer.
 
         The facts are the columns, the number of rows, and whether rows were left out. The time that
-        the caller takes between two pieces does not count as the query's. Calls `check`, and raises
-        errors, as `read_reply` does.
+        the caller takes between two pieces does not count as the query's. The method calls `check`,
+        and raises errors, as `read_reply` does.
         """
         self.is_fit = False
         left, size = allowance.seconds, 0
@@ -184,7 +184,10 @@ class QueryWorker:
         raise _too_long(allowance)
 
     def _death_error(self, allowance: Allowance) -> KappaError:
-        """Returns the error that explains why the process exited without an answer."""
+        """Returns the error for a process that exited before it had sent the whole answer.
+
+        The error explains why the process exited.
+        """
         found = os.read(self.death, 16)
         code = int(found or b"1")
         if code in {-signal.SIGXCPU, -signal.SIGPROF}:
@@ -208,7 +211,10 @@ class QueryWorker:
             signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
     def end_process(self) -> None:
-        """Kills the process if it runs, and closes its files. A second call does nothing."""
+        """Kills the process if it runs, and closes the socket and the pipe to the process.
+
+        A second call does nothing.
+        """
         if self._ended:
             return
         self._ended = True
@@ -219,7 +225,7 @@ class QueryWorker:
 
 
 class ForkServer:
-    """The fork server, as an object through which the server creates workers.
+    """The object through which this process uses the fork server, which creates workers.
 
     The fork server exits when this process exits, because the exit closes the socket between them.
     """
@@ -259,11 +265,11 @@ class ForkServer:
         return self._process.poll() is None
 
     def make_child(self) -> QueryWorker:
-        """Requests a child from the fork server, and returns before the child is ready.
+        """Requests a worker process from the fork server, and returns before the process is ready.
 
-        Raises KappaError if the fork server creates no child. Each request has a number, and its
-        answer repeats the number: the answer to an abandoned request may arrive late, and must not
-        be taken for the pid and handle of the next child.
+        Raises KappaError if the fork server creates no process. Each request has a number, and the
+        answer to the request repeats this number. So a late answer to an abandoned request is not
+        taken for the answer to the next request.
         """
         self._asked += 1
         way, theirs = socket.socketpair()

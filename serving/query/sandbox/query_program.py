@@ -3,11 +3,11 @@
 The worker opens the snapshot, confines itself, and answers one query after the other. Four barriers
 keep a query within the tables of its snapshot, and each barrier would be enough alone:
 
-- The parser's tree is checked (serving/query/reader/sql_rules.py).
+- The query's parser tree is checked (serving/query/reader/sql_rules.py).
 - DuckDB may open only the snapshot's files, and the query cannot change that setting.
-- The kernel allows only the same files (confine.py).
-- The process has nothing to reveal: no environment, no open file except the socket to the
-  server, and an empty working folder.
+- The kernel allows access only to the same files (confine.py).
+- The process has nothing to reveal: no environment, no open file except the socket to the server,
+  and an empty working folder.
 
 No state passes from one query to the next. A query cannot write, and each query has a separate
 connection, so settings, random seeds and temporary objects are lost when the query ends. The worker
@@ -159,7 +159,7 @@ def _error_kind(error: KappaError) -> str:
 
 
 def _shortened_text(told: str) -> str:
-    """Removes the middle of a long error message.
+    """Removes the middle of an error message if the message is long.
 
     A message may repeat a long name from the query.
     """
@@ -168,13 +168,14 @@ def _shortened_text(told: str) -> str:
 
 
 class _Worker:
-    """The relations of a snapshot in a confined process, for one query at a time."""
+    """Answers queries over the tables and views of a snapshot, in a confined process."""
 
     def __init__(self, connection: Connection, opening: Mapping[str, Any], way_back: int) -> None:
-        """Confines the process, and creates the relations.
+        """Confines the process, and creates the tables and views of the snapshot in DuckDB.
 
-        If the root is in a bucket, the relations are created later, when the files have been
-        fetched for a query.
+        `opening` is the request that opens the snapshot, and `way_back` is the socket to the
+        server. If the root is in a bucket, the tables and views are created later, when the files
+        have been fetched for a query.
         """
         self._connection = connection
         self._opening = opening
@@ -226,7 +227,11 @@ class _Worker:
             self._make_relations()
 
     def answer_query(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answers a query, and returns the facts about the answer. The last frame contains them."""
+        """Answers a query, and returns facts about the answer for the server.
+
+        The facts include the columns, the number of rows, and whether the worker may answer another
+        query.
+        """
         begun = time.monotonic()
         confine.limit_next_query(self._seconds)
         connection = new_cursor(self._connection)
@@ -291,9 +296,10 @@ class _Worker:
         self._has_relations = True
 
     def _leave_rows_out(self, named: Iterable[Named]) -> None:
-        """Replaces each table that is not in `named` with an empty table that has the same columns.
+        """Replaces each table that is not in `named` with an empty table of the same columns.
 
-        The files of these tables are not on this host, and the catalogue needs only their columns.
+        The files of these tables are not on this host. Only `pg_catalog` describes them, and needs
+        only their columns.
         """
         empty, named = self._opening["empty"], set(named)
         self._found = [
@@ -310,9 +316,10 @@ class _Worker:
         ]
 
     def _is_fit(self) -> bool:
-        """Returns True if enough memory and time are left for another query.
+        """Returns True if this worker may answer another query.
 
-        Another query must be able to use as much memory and time as the first.
+        Enough memory and time must be left, so that another query can use as much as the first
+        query could.
         """
         return (
             self._has_relations
@@ -324,11 +331,11 @@ class _Worker:
     def _ensure_query_allowed(
         self, reader: Reader, sql: str, *, with_catalogue: bool
     ) -> tuple[str, Callable[[str], Any]]:
-        """Returns the text of the single statement in `sql`, and a function that parses a text.
+        """Returns the text of the single statement in `sql`, and a function that parses SQL.
 
-        The function returns DuckDB's tree of a text. Raises UsageError if the statement is not
-        allowed, and Forbidden if it names a table that the client may not read. DuckDB parses `sql`
-        twice, into statements and into a tree, and both results must be a single query.
+        The function returns DuckDB's parser tree of a text. Raises UsageError if the statement is
+        not allowed, and Forbidden if it names a table that the client may not read. DuckDB parses
+        `sql` twice, into statements and into a tree, and both results must be a single query.
         """
         query = reader.only_select(sql)
         trees = functools.cache(reader.parser_tree)
@@ -370,7 +377,7 @@ def _peak_memory() -> int:
 
 
 def _listed_folders(paths: Sequence[str]) -> frozenset[str]:
-    """Returns the folders that DuckDB must list to find these files.
+    """Returns the folders that DuckDB must list to find the files at the given paths.
 
     If the name of a folder contains a star, DuckDB treats the name as a pattern.
     """

@@ -1,4 +1,4 @@
-"""An untrusted query, its limits and its reply, as values."""
+"""An untrusted query, its limits and its answer, as values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_FILES = 10_000
 
 
 class Busy(KappaError):
-    """The error for a query that found no free place in time."""
+    """The error for a query that had to wait too long because too many queries run."""
 
     status = 503
 
@@ -41,8 +41,8 @@ class Allowance:
     """The limits of a query, and the number of queries that may run at once.
 
     `memory` is in bytes. `seconds` limits both the duration and the CPU time of the query. `rows`
-    and `bytes` limit the answer. `wait_seconds` is the time for which a query may wait, before it
-    starts, until readers see a write.
+    and `bytes` limit the answer. `wait_seconds` is the time for which a client may wait, before its
+    query starts, until readers see a write.
     """
 
     memory: int = 512 << 20
@@ -54,7 +54,7 @@ class Allowance:
 
     @classmethod
     def of(cls, settings: ServeSettings) -> Self:
-        """Returns the limits from the settings of a project."""
+        """Returns the limits that the settings of a project contain."""
         return cls(
             parse_memory(settings.query_memory),
             settings.query_seconds,
@@ -69,9 +69,9 @@ class Allowance:
 class Question:
     """A query, the format of its answer, and the largest numbers of rows and bytes to return.
 
-    `rows` and `bytes` cannot exceed the allowance; if they are None, the allowance applies. The
-    query can read the tables that `reader` may read. Queries of different readers never run in the
-    same process. `wire` is the form of the rows for a Postgres client.
+    `rows` and `bytes` cannot exceed the sandbox's limits; if they are None, the sandbox's limits
+    apply. The query can read the tables that `reader` may read. Queries of different readers never
+    run in the same process. `wire` is the form of the rows for a Postgres client.
     """
 
     sql: str

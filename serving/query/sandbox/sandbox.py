@@ -38,7 +38,7 @@ _ATTEMPTS = 3
 
 
 class Sandbox:
-    """The processes that answer untrusted queries.
+    """Answers untrusted queries in confined processes.
 
     Any thread may use the sandbox. The owner must close the sandbox.
     """
@@ -49,9 +49,10 @@ class Sandbox:
         *,
         program: Sequence[str] = ("-m", "kappa.serving.query.sandbox.fork_server"),
     ) -> None:
-        """Stores the arguments. `start_processes` or the first query starts the processes.
+        """Sets the limits of queries, and starts no process yet.
 
-        `program` contains the arguments with which Python runs the fork server.
+        `start_processes` or the first query starts the processes. `program` contains the arguments
+        with which Python runs the fork server.
         """
         self.allowance = allowance
         # For servers whose clients wait in a loop; a thread waits at its slot.
@@ -75,10 +76,10 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot of the live builds.
 
-        Queries share a pin until the frontier moves. If the snapshot was not kept until the end of
-        the query, the query runs again on a newer snapshot. Raises UsageError if the query is wrong
-        or not allowed, TooMuch if the query exceeds its limits, and Busy if all places for queries
-        are taken. Raises ClientLeft if the client leaves; the query then ends.
+        Queries share a pinned snapshot until the frontier moves. If the snapshot's files were not
+        kept until the end of the query, the query runs again on a newer snapshot. Raises UsageError
+        if the query is wrong or not allowed, TooMuch if the query exceeds its limits, and Busy if
+        too many queries run. Raises ClientLeft if the client leaves; the query then ends.
         """
         attempt = 0
         while True:
@@ -104,7 +105,8 @@ class Sandbox:
     ) -> Reply:
         """Answers a query from a snapshot that the caller keeps pinned.
 
-        Raises the errors of `ask_query`, and Conflict if the snapshot was not kept until the end.
+        Raises the errors of `ask_query`. Raises Conflict if the snapshot's files were not kept
+        until the end.
         """
         client = client or Client()
         with self._place(store, pinned, question, client) as (opened, files):
@@ -118,7 +120,7 @@ class Sandbox:
         return reply
 
     def close(self) -> None:
-        """Ends the fork server and its children, and releases the pins that no query uses."""
+        """Ends the processes, and releases the pinned snapshots that no query uses."""
         self._workers.close()
         for store in list(self._served):
             give_up_pin(store)
@@ -142,9 +144,10 @@ class Sandbox:
     def _place(
         self, store: Store, pinned: PinnedSnapshot, question: Question, client: Client
     ) -> Iterator[tuple[OpenedSnapshot, FilesInPlace]]:
-        """Opens the snapshot of a query, and occupies a place for the query during the block.
+        """Occupies a place for a query during the block; yields the query's snapshot and files.
 
-        Raises Busy if no place is free within the time that a query may take.
+        Only a limited number of queries may run at once, each in one place. Raises Busy if no place
+        is free within the time that a query may take.
         """
         with files_for_query(store) as files:
             opened = self._workers.open_snapshot(store, pinned.snapshot, question.reader, files)
@@ -211,7 +214,10 @@ def _bounded(asked: int | None, allowed: int) -> int:
 
 
 def _may_be_of_worker(worker: QueryWorker, error: KappaError) -> bool:
-    """Returns True if a new worker might answer the query without this error."""
+    """Returns True if the cause of an error may be the worker, and not the query.
+
+    In this case, a new worker might answer the query without this error.
+    """
     return worker.has_run_out or not isinstance(error, UsageError | Forbidden | Damaged)
 
 

@@ -1,8 +1,9 @@
-"""Workers by the snapshot that they have opened, and the spare processes for new workers.
+"""The worker processes by the snapshot that they have opened, and the start of workers.
 
 An opened snapshot contains the data that all queries of one reader over the snapshot share: its
-relations, and the request by which a worker opens the snapshot. A worker that has answered a query
-is kept for the next query of the same reader over the same snapshot.
+tables and views, and the request by which a worker opens the snapshot. A worker that has answered a
+query is kept for the next query of the same reader over the same snapshot. Some processes are
+started in advance, so that a new worker need not wait for its start.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _Key = tuple[str, Identity, object]
 
 @dataclass(slots=True)
 class OpenedSnapshot:
-    """A snapshot for the queries of one reader: its relations, and its waiting workers.
+    """A snapshot for the queries of one reader: its tables and views, and its idle workers.
 
     `told` is the part of the snapshot that answers describe. `opening` is the request that opens
     the snapshot in a worker.
@@ -78,10 +79,10 @@ class OpenedSnapshot:
 
 
 class WorkerPool:
-    """The workers of a sandbox. Usable from any thread."""
+    """The worker processes of a sandbox. Any thread may use the pool."""
 
     def __init__(self, allowance: Allowance, program: Sequence[str]) -> None:
-        """Stores the arguments, and starts no process yet.
+        """Sets the limits of queries, and starts no process yet.
 
         `program` contains the arguments with which Python runs the fork server.
         """
@@ -107,7 +108,7 @@ class WorkerPool:
     def open_snapshot(
         self, store: Store, snapshot: Snapshot, reader: Identity, files: FilesInPlace
     ) -> OpenedSnapshot:
-        """Returns an opened snapshot for the queries of a reader.
+        """Returns the shared data for a reader's queries over a snapshot.
 
         If the root is in a bucket, the result is for one query only, and `files` are the files of
         that query. Raises TooMuch if the snapshot has too many files.
@@ -130,12 +131,13 @@ class WorkerPool:
         return opened
 
     def take_worker(self, opened: OpenedSnapshot, *, is_new: bool = False) -> QueryWorker:
-        """Returns a worker for one query over an opened snapshot.
+        """Returns a worker process for one query over an opened snapshot.
 
-        With `is_new`, the worker is a new process. Otherwise, a waiting worker is returned. If no
-        worker waits, this method waits for a busy worker, for up to twice the time that the last
-        new worker needed, but at most a second. Without this wait, every query would start its own
-        worker whenever the frontier has moved. Raises KappaError if no process could be started.
+        If `is_new` is True, the worker is a new process. Otherwise, an idle worker is returned. If
+        no worker is idle, this method waits for a busy worker, for up to twice the time that the
+        last new worker needed to start, but at most a second. Without this wait, every query would
+        start its own worker whenever the frontier has moved. Raises KappaError if no process could
+        be started.
         """
         with self._lock:
             if not is_new:
@@ -169,7 +171,10 @@ class WorkerPool:
         )
 
     def leave_worker(self, opened: OpenedSnapshot, worker: QueryWorker) -> None:
-        """Keeps a worker for the next query, or ends the worker if it must not be used again."""
+        """Keeps a worker that has answered a query for the next query, or ends the worker.
+
+        The worker is ended if it must not be used again.
+        """
         with self._lock:
             opened.busy -= 1
             if worker.answered == 1:
@@ -214,7 +219,10 @@ class WorkerPool:
             self._lock.notify_all()
 
     def _end_surplus(self) -> None:
-        """Ends waiting workers of the least recently used snapshots, if too many wait."""
+        """Ends some idle workers if there are too many of them.
+
+        Workers of the least recently used snapshots are ended first.
+        """
         surplus = sum(len(each.waiting) for each in self._opened.values()) - self._allowance.at_once
         for each in self._opened.values():
             while surplus > 0 and each.waiting:
@@ -274,7 +282,7 @@ class WorkerPool:
 
 
 def _identity(snapshot: Snapshot) -> object:
-    """Returns a value that is equal for two snapshots only if they have the same rows."""
+    """Returns a value that two snapshots have in common only if they have the same rows."""
     return (
         snapshot.generation,
         tuple(
@@ -297,7 +305,7 @@ def _document(relations: Relations) -> Mapping[str, Any]:
 
 
 def _empty_tables(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    """Returns a query with the columns of each table and no rows, by pipeline and table."""
+    """Returns, for each pipeline and table, a query that has the table's columns but no rows."""
     return {
         pipeline: {
             each.name: read_sql(each, (), clock=None) for each in snapshot.births[build].tables
