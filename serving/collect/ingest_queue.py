@@ -83,7 +83,7 @@ class Intake:
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Reserves room for `size` bytes of events. Raises HttpError if there is too little room."""
+        """Reserves room for `size` bytes of events. Raises HttpError if too little is free."""
         if self.bytes + size > self.most_bytes:
             raise self._full()
         self.bytes += size
