@@ -1,4 +1,4 @@
-"""The program `kappa` in a checkout. Its commands are in kappa/commands."""
+"""The program `kappa` in a checkout of the repository. Its commands are in kappa/commands."""
 
 from kappa.commands.main import main
 

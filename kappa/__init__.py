@@ -1,7 +1,7 @@
-"""Kappa: a replayable event platform. The file of a pipeline imports all names from here.
+"""Kappa: a replayable event platform. The file of a pipeline imports from here.
 
 These are the packages, in the order to read them. Each package imports only packages above it in
-this list (tests/test_packages.py checks that):
+this list (tests/test_packages.py checks the imports):
 
     base        errors, settings, processes, files, Java: used by every package
     declare     the declarations of users: types, formats, folds, topics, tables, views, pipelines
@@ -14,12 +14,12 @@ this list (tests/test_packages.py checks that):
     serving     readers of the tables: queries, outlets, HTTP; and the collector of events
     replay      decisions about rollouts; the status, the page and the processes of the platform
     project     `kappa.Project`: the commands as an object, for programs and notebooks
-    agents      an MCP server, by which agents read, plan and stage
+    agents      an MCP server, by which AI agents read, plan and stage
     commands    the command line
 
 `testing.py` contains helpers for tests of pipelines, and `pytest_plugin.py` keeps a Spark session
 open for these tests. `setup.py` prepares the machine. `serving` and `replay` are folders at the top
-of the repository, with symbolic links to them in this package.
+of the repository; this package contains symbolic links to them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Imports a public name only when it is first used: most commands need no declarations."""
+        """Imports a public name of Kappa when the name is first used.
+
+        Most commands need no declarations, and start faster without these imports.
+        """
         if name == "Project":
             from kappa.project.project import Project  # noqa: PLC0415  # as said above
 

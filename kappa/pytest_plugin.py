@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Adds the project's folder to `sys.path`, so that tests can import `pipelines.web`.
 
     The project's folder is pytest's root folder if it contains `kappa.toml`, otherwise the nearest
-    folder above that contains `kappa.toml`. If there is no such folder, does nothing.
+    folder above it that contains `kappa.toml`. If there is no such folder, does nothing.
     """
     root = config.rootpath
     for folder in (root, *root.parents):
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def warm_spark(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keeps one Spark session open until the last test has ended.
 
-    All calls of the functions in kappa/testing.py use this session.
+    All functions in kappa/testing.py then use this session.
     """
     # A run without tests on Spark does not wait for this import.
     from kappa.engine.children.rehearsal import local_session  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Prepares a machine for the first run of Kappa: Java, jars, class archives, compiled loops.
 
-Run `python -m kappa.setup` in any folder. In a project, the settings in `[jars]` name the source of
-the jars. The first run takes a minute or two, and later runs take some seconds.
+Run `python -m kappa.setup` in any folder. In the folder of a project, the settings in `[jars]` name
+the source of the jars. The first run takes a minute or two, and later runs take some seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kappa.state.files.bucket import is_bucket
 
 
 def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False) -> Jars:
-    """Prepares this machine: finds Java, and creates the jars, class archives and compiled loops.
+    """Prepares this machine: Java, the jars, class archives and compiled loops.
 
-    With `for_bucket`, also fetches the jars for a root in a bucket. Returns the jars. Raises
-    KappaError if a step fails. The class archives are optional: if creating them fails, prints the
-    error on `console` and continues.
+    Class archives, with which JVMs start faster, are optional: if creating them fails, prints the
+    error on `console` and continues. With `for_bucket`, also downloads the jars for a root in a
+    bucket. Returns the jars. Raises KappaError if another step fails.
     """
     java = find_java()
     jars = ensure_jars(
@@ -64,7 +64,10 @@ def set_up(console: Console, settings: JarsSettings, *, for_bucket: bool = False
 
 @contextlib.contextmanager
 def _waiting(console: Console, what: str) -> Iterator[None]:
-    """Shows the name of a step: while the step runs on a terminal, otherwise as a line of text."""
+    """Shows the name of a step on a terminal while the block runs.
+
+    If `console` is not a terminal, prints the name as a line of text instead.
+    """
     if not console.is_terminal:
         console.print(what)
     with console.status(what):

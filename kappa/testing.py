@@ -13,8 +13,8 @@ The law of slices: however the log is cut into contiguous slices, folding the sl
 other gives the same tables as folding the whole log as a single slice. So a replay in large slices
 gives the same tables as a tail in small slices.
 
-All helpers run on a Spark session in this process (engine/children/rehearsal.py). The fixture
-`warm_spark` keeps this session open between tests (pytest_plugin.py).
+All helpers use a Spark session in this process. The fixture `warm_spark` keeps this session open
+between tests (pytest_plugin.py).
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Events = Mapping[str, Iterable[Event | Mapping[str, Any]]]
 
 
 def _short(check: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a check, so that pytest shows the test's line and the error, but no inner frames.
+    """Decorates a test helper, so that pytest shows its errors without inner frames.
 
-    If a maintained view has several rows with the same key, a sentence is added to the error's
-    hint: the events of a test need distinct ids.
+    If the error says that several rows of a maintained view have the same key, a sentence is added
+    to the error's hint: the events of a test need distinct ids.
     """
 
     @wraps(check)
@@ -85,10 +85,10 @@ def _short(check: Callable[P, T]) -> Callable[P, T]:
 def tables_of(pipeline: Pipeline, events: Events) -> dict[str, list[dict[str, Any]]]:
     """Folds events as a job does. Returns the rows that readers see, by table or view.
 
-    `events` maps each topic of the `pipeline` to its events, in order. An event is an `Event`, or
-    the mapping of its fields; then the event has the key and the partition that a producer would
+    `events` maps each topic of the `pipeline` to its events, in order. An event is an `Event`, or a
+    mapping of field names to values. A mapping gets the key and the partition that a producer would
     choose. A row is a dict of its columns. The rows are ordered by their columns from left to
-    right, nulls last. A date or timestamp that Python cannot represent is given as text, such as
+    right, nulls last. A date or timestamp that Python cannot represent is returned as text, such as
     "10000-01-01". The result includes views and the table `rejects`.
 
     Raises UsageError if `pipeline` is not a pipeline, or does not read one of the topics. Raises
@@ -113,9 +113,10 @@ def law_of_slices(
     """Checks the law of slices for a `pipeline`: any cut of the log gives the same tables.
 
     `events` are given as for `tables_of`. The check folds the log in one slice per event (at most
-    64 slices), and then in `cuts` random cuts, with empty and with repeated slices. It uses each
-    method by which a job can compute a slice. Without `large`, it omits the method for large
-    slices, since this method takes ten seconds or more. The same `seed` gives the same cuts.
+    64 slices), and then in `cuts` random cuts; some of these slices are empty or are folded again.
+    The check uses each method by which a job can compute a slice. Without `large`, the check omits
+    the method for large slices, since this method takes ten seconds or more. The same `seed` gives
+    the same cuts.
 
     Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError if
     `pipeline` is not a pipeline, or if there are no events, or no valid events.
@@ -145,11 +146,11 @@ def law_of_slices(
 def law_of_views(pipeline: Pipeline, events: Events, *, cuts: int = 6, seed: int = 0) -> None:
     """Checks the law of views: a maintained view always equals its query over the tables.
 
-    `events` are given as for `tables_of`. The check folds them in one slice, in one slice per event
-    (at most 64 slices), and in `cuts` random cuts. After each slice, it compares the stored rows of
-    each maintained view with the rows of the view's query. The same `seed` gives the same cuts.
-    Raises LawBroken, with the smallest cut found and the rows that differ. Raises UsageError if the
-    pipeline has no maintained view, or if there are no events.
+    `events` are given as for `tables_of`. The check folds the events in one slice, in one slice per
+    event (at most 64 slices), and in `cuts` random cuts. After each slice, the check compares the
+    stored rows of each maintained view with the rows of the view's query. The same `seed` gives the
+    same cuts. Raises LawBroken, with the smallest cut found and the rows that differ. Raises
+    UsageError if the pipeline has no maintained view, or if there are no events.
 
     Example:
         BUSY = View("busy", "select page from page_visits where visits > 1", keys=("page",))

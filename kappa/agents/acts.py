@@ -1,7 +1,7 @@
-"""Runs an agent's requests as the commands that a user types, each in a separate process.
+"""Runs an agent's requests as `kappa` commands, each in a separate process.
 
 A command that loads the project's files runs code of the project, so it must never run in a server.
-The process acts as `agent NAME for USER`, and the journal records this name.
+The journal records `agent NAME for USER` as the author of what the command does.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PIPELINE = re.compile(r"[A-Za-z0-9_][\w.-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class AgentCaller:
-    """The agent that calls a tool: the name of the agent's program, and the agent's user.
+    """The agent that calls a tool.
 
-    `identity` is the user for whom the agent acts.
+    `agent` is the name of the agent's program, and `identity` is the user for whom the agent acts.
     """
 
     agent: str
@@ -49,8 +49,8 @@ class AgentCaller:
 def acting_agent(agent: str, user: str) -> str:
     """Returns `agent NAME for USER`, the name under which the journal records an agent's acts.
 
-    Clients choose the two names. So all characters except plain ones are replaced, and the names
-    are shortened.
+    Clients choose both names. So each character other than a letter, a digit, or one of `_.@+-` is
+    replaced, and long names are shortened.
     """
     names = (_NAME.sub("-", name).strip("-")[:_LONGEST_NAME] or "unnamed" for name in (agent, user))
     return "agent {} for {}".format(*names)
@@ -96,8 +96,9 @@ def request_act(
 ) -> dict[str, Any]:
     """Runs an act on a pipeline, waits for its end, and returns a document about the act.
 
-    `by` is the name that the journal records. Raises UsageError if `pipeline` is not a valid name.
-    Raises ConsentNeeded, with the command for a user to type, unless `[agents] may` lists the act.
+    The document contains the act and either the pipeline or the affected rollouts. `by` is the name
+    that the journal records. Raises UsageError if `pipeline` is not a valid name. Raises
+    ConsentNeeded, with the command for a user to type, unless `[agents] may` lists the act.
     """
     if not _PIPELINE.fullmatch(pipeline):
         raise UsageError(
@@ -116,7 +117,7 @@ def request_act(
 def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
     """Raises ConsentNeeded unless `[agents] may` lists the act.
 
-    `command` is the command that a user can type instead, for the hint.
+    The error's hint contains `command`, the command that a user can type instead.
     """
     if act not in here.settings.agents.may:
         raise ConsentNeeded(
@@ -126,7 +127,7 @@ def ensure_yes(here: ProjectContext, act: AgentAct, command: str) -> None:
 
 
 def reason_words(reason: str) -> tuple[str, ...]:
-    """Returns the command's option with the reason on one line, or () if there is no reason."""
+    """Returns the command-line option with the reason on one line, or () if there is no reason."""
     # A character that moves a terminal's cursor, or turns text around, would show another reason.
     plain = "".join(each if each.isprintable() else " " for each in reason)
     line = " ".join(plain.split())[:_LONGEST_REASON]
@@ -134,7 +135,10 @@ def reason_words(reason: str) -> tuple[str, ...]:
 
 
 def _told(output: str) -> tuple[str, str]:
-    """Returns the last error message in a command's stderr, and the hint that follows it."""
+    """Returns the last error message in a command's stderr, and the hint after it.
+
+    Each of the two is "" if the stderr does not contain it.
+    """
     message = hint = ""
     for line in output.splitlines():
         if line.startswith("error: "):

@@ -1,7 +1,7 @@
 """A search in the documentation: the sections of its pages, ranked by BM25.
 
-Source of the formula: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009. All
-functions are pure, except those that read the pages.
+Source of the formula: Robertson and Zaragoza, The Probabilistic Relevance Framework,
+2009. Only the functions that read the pages do I/O.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ class DocSection:
 
 
 def search_docs(query: str, *, limit: int = 5) -> tuple[DocSection, ...]:
-    """Returns the sections that match a query, the best match first, and at most `limit`."""
+    """Returns at most `limit` sections that match a query, the best match first."""
     sections = _sections()
     return tuple(sections[place] for place in ranked(query, _counted(), limit))
 
 
 def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]:
-    """Returns the indexes of the texts that match a query, the best match first, by BM25. Pure.
+    """Returns the indexes of at most `limit` texts that match a query, best first. Pure.
 
-    `counted` contains one counter for each text, with the number of occurrences of each word.
+    The texts are ranked by BM25. `counted` contains one counter for each text, with the number of
+    occurrences of each word.
     """
     lengths = [sum(each.values()) for each in counted]
     mean = (sum(lengths) / len(lengths) if lengths else 0.0) or 1.0
@@ -59,7 +60,10 @@ def ranked(query: str, counted: Sequence[Counter[str]], limit: int) -> list[int]
 
 
 def sections_of(page: str, text: str) -> list[DocSection]:
-    """Splits a page in Markdown into its sections. Pure."""
+    """Splits the text of a Markdown page into its sections. Pure.
+
+    `page` is the path of the page below docs/.
+    """
     starts = [found.start() for found in _HEADING.finditer(text)] or [0]
     found = []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):

@@ -1,4 +1,4 @@
-"""The project files that a rehearsal needs, and the files with which an agent replaces them."""
+"""The project files that a rehearsal needs, and the files by which an agent replaces them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _MOST_OF_PROJECT = 64 << 20
 
 
 def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Checks the files that an agent gives, and returns them by path below the project. Pure.
+    """Checks the files that an agent sends, and returns the files by path. Pure.
 
-    A file must be a text in one of the project's folders of code and samples, or a Python file next
-    to `pipelines/`. Raises UsageError, with the path, if a file is not allowed.
+    The key of each file is its path in the project. A file must be a text in one of the project's
+    folders of code and samples, or a Python file next to `pipelines/`. Raises UsageError, with the
+    path, if a file is not allowed.
     """
     if len(given) > _MOST_FILES or sum(map(len, given.values())) > _MOST_BYTES:
         raise UsageError(
@@ -46,11 +47,11 @@ def checked_files(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]:
-    """Returns the files that make up a project's pipelines, by path relative to the project.
+    """Returns the files of a project's pipelines, by path relative to the project.
 
-    These are the Python files, the texts in the folders of code and samples, and the files in
-    `named`, which are the source files of existing builds. A link to a file outside the project is
-    left out.
+    The result contains the Python files, the texts in the folders of code and samples, and the
+    files in `named`: the source files of existing builds. It does not contain links to files
+    outside the project.
     """
     inside = folder.resolve()
     found = {
@@ -69,8 +70,9 @@ def project_files(folder: Path, named: Iterable[str] = ()) -> Mapping[str, Path]
 
 
 def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]) -> None:
-    """Copies a project's files into the folder `into`. Given files replace the project's files.
+    """Copies a project's files into the folder `into`, and replaces those that `given` contains.
 
+    Both mappings have paths relative to the project as keys; the values of `given` are texts.
     Raises UsageError if the files of the project are too large for a rehearsal.
     """
     if sum(path.stat().st_size for path in files.values()) > _MOST_OF_PROJECT:
@@ -86,9 +88,9 @@ def copy_project(files: Mapping[str, Path], into: Path, given: Mapping[str, str]
 
 
 def id_of(given: Mapping[str, str], ground: object) -> str:
-    """Returns the id of a plan: a hash of the given files, and of the state that was planned from.
+    """Returns the id of a plan: a hash of an agent's files and of the project's state.
 
-    `ground` is that state.
+    `ground` describes the state of the project for which the plan was made.
     """
     content = json.dumps([given, ground], sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:20]

@@ -1,11 +1,11 @@
-"""The guard of a rehearsal: runs a program, and ends all processes that the program has started.
+"""The program that starts a rehearsal, limits it, and ends all of its processes.
 
     python -I -S process_guard.py FOLDER BYTES SECONDS PROGRAM...
 
-If the parent of a process ends, the process becomes a child of the guard. So no process outlives
-the rehearsal, however the process was started. The processes may write at most BYTES below FOLDER,
-and run for at most SECONDS. The exit code is that of PROGRAM, or `TOO_LARGE`, `TOO_LONG` or
-`ENDED`. This file imports only the standard library.
+This program runs PROGRAM. If a process of the rehearsal outlives its parent, it becomes a child of
+this program. So this program can end every process of the rehearsal. The processes may write at
+most BYTES below FOLDER, and may run for at most SECONDS. The exit code is that of PROGRAM, or
+`TOO_LARGE`, `TOO_LONG` or `ENDED`. This file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _NAP_SECONDS, _LOOK_SECONDS = 0.05, 0.5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the program that `arguments` name, and returns the exit code of the guard."""
+    """Runs a program within limits, and returns its exit code or the code of a broken limit.
+
+    `arguments` are FOLDER, BYTES, SECONDS, and the program with its arguments. The program and all
+    processes that it starts may write at most BYTES below FOLDER, and may run for at most SECONDS.
+    Then they are killed.
+    """
     folder, most, seconds, *command = arguments
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
@@ -74,9 +79,9 @@ def _sizes(folder: str) -> Iterator[int]:
 
 
 def _end_children() -> None:
-    """Kills the children of this process until there are none.
+    """Kills the children of this process until it has no more children.
 
-    Processes whose parent was killed become children of this process, and are killed, too.
+    If a killed child had children, these become children of this process, and are killed too.
     """
     with suppress(ChildProcessError):
         while True:

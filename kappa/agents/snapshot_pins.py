@@ -1,4 +1,4 @@
-"""The pinned snapshots of agents, with which a query can be repeated on the same rows."""
+"""Snapshots that stay pinned, so that agents can repeat queries on the same rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class _HeldPin:
 
 
 class AgentSnapshots:
-    """A cache of the 16 pinned snapshots that were used last, by name. Any thread may use it.
+    """A cache of the 16 pinned snapshots that were used last, by name.
 
-    Snapshots with the same generation and frontiers have the same name.
+    Snapshots with the same generation and frontiers have the same name. Several threads may use the
+    cache at the same time.
     """
 
     def __init__(self, store: Store, *, lease_seconds: float) -> None:
-        """Creates an empty set. `lease_seconds` is the duration of each snapshot's lease."""
+        """Creates an empty cache. `lease_seconds` is the duration of each snapshot's lease."""
         self._store = store
         self._lease_seconds = lease_seconds
         self._lock = threading.Lock()
@@ -43,11 +44,11 @@ class AgentSnapshots:
     def pinned(
         self, name: str | None = None, when: Past | None = None
     ) -> Iterator[tuple[str, PinnedSnapshot]]:
-        """Yields a pinned snapshot and its name.
+        """Yields a name and the pinned snapshot with this name.
 
-        If `name` is given, this is the snapshot with that name. Otherwise, it is a snapshot of the
-        past moment `when`, or of the present if `when` is None. Raises UsageError if the named
-        snapshot is no longer kept.
+        If `name` is given, the snapshot comes from the cache. Otherwise, the snapshot of the past
+        moment `when`, or of the present if `when` is None, is pinned. Raises UsageError if the
+        cache no longer contains a snapshot named `name`.
         """
         found, held = self._named(name) if name is not None else self._newly(when)
         try:
@@ -108,7 +109,8 @@ class AgentSnapshots:
 def name_of(snapshot: Snapshot) -> str:
     """Returns the name of a snapshot: a hash of its generation and frontiers. Pure.
 
-    The name does not reveal the builds, because the caller may not be allowed to know some of them.
+    The name does not contain the ids of builds, because the caller may not be allowed to see some
+    builds.
     """
     frontiers = (
         f"{build}.{snapshot.frontiers[build].number}"

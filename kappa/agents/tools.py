@@ -1,10 +1,10 @@
 """The tools of agents, as functions with plain arguments that return JSON documents.
 
-The functions do not depend on a protocol. They are thin layers over `kappa.Project`, the sandbox
-for queries, and the commands. Each function first checks whether the caller may do the act
-(serving/access). The message and the hint of a KappaError are for the agent. The meaning of tables
-is read from the docstrings in a build's code. That code is parsed but never run, because this
-process is a server.
+The functions do not depend on a protocol. They call `kappa.Project`, the sandbox for queries, and
+the commands. Each function first checks whether the caller has the right to call it, by the rules
+in serving/access. The message and the hint of a KappaError are for the agent. The explanations of
+tables are the docstrings in a build's code. That code is parsed but never run, because this process
+is a server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LONGEST_FILE = 256 << 10
 
 
 class AgentDesk:
-    """The tools for one project, for all clients of a server. The creator must close the object."""
+    """The tools for one project, for all clients of a server. The creator must close it."""
 
     def __init__(self, here: ProjectContext) -> None:
         """Creates the tools for a project. The first query starts the processes for queries."""
@@ -82,9 +82,9 @@ class AgentDesk:
     # Reading
 
     def list_tables(self, caller: AgentCaller) -> dict[str, Any]:
-        """Returns the tables that the caller may read, with columns, keys and explanations.
+        """Returns the tables that the caller may read, with columns, keys and numbers of rows.
 
-        The explanations are the docstrings of the pipelines that write the tables.
+        The document also contains the docstrings of the pipelines that write these tables.
         """
         ensure_may(caller.identity, Act.READ)
         readable = caller.identity.tables
@@ -121,7 +121,7 @@ class AgentDesk:
         }
 
     def describe_table(self, caller: AgentCaller, table: str) -> dict[str, Any]:
-        """Describes one table: the meaning of each column, keys, checks, writer and readers."""
+        """Returns a table's columns with their meaning, its keys, checks, writer and readers."""
         ensure_may(caller.identity, Act.READ, _object_of(table))
         with naming_no_others(caller.identity):
             found = self.project.table(table).document
@@ -146,10 +146,10 @@ class AgentDesk:
         at_generation: int | None = None,
         rows: int = 100,
     ) -> dict[str, Any]:
-        """Answers a query in the sandbox. The answer names its snapshot, for later queries.
+        """Answers a query in the sandbox, and returns the columns and at most `rows` rows.
 
-        `snapshot` is the name in an earlier answer. `at` is a time, and `at_generation` is a
-        generation of the past.
+        The document names the snapshot that was read. `snapshot` is the name of a snapshot from an
+        earlier answer. `at` (a time) or `at_generation` selects a snapshot of the past.
         """
         ensure_may(caller.identity, Act.READ)
         when = moment_of(at=at, generation=at_generation)
@@ -176,8 +176,8 @@ class AgentDesk:
     def changes(self, caller: AgentCaller, table: str, since: str | None = None) -> dict[str, Any]:
         """Returns the net changes of a table since a cursor, and the cursor for the next call.
 
-        If `since` is None, only the present cursor is returned, because the present rows are not
-        changes.
+        If `since` is None, the list of changes is empty, and only the cursor of the present is
+        returned.
         """
         ensure_may(caller.identity, Act.READ, _object_of(table))
         with naming_no_others(caller.identity):
@@ -274,8 +274,8 @@ class AgentDesk:
     def plan(self, caller: AgentCaller, files: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Plans a deploy of the project as it is, or rehearses the project with the given `files`.
 
-        A rehearsal runs in a confined process, on samples. The given files are stored under the
-        plan's id, so that the plan can be staged.
+        A rehearsal runs in a confined process, on samples. The files are stored under the id of the
+        plan, so that the plan can be staged later.
         """
         ensure_may(caller.identity, Act.PLAN if files is None else Act.REHEARSE)
         with self._planned():
@@ -292,11 +292,11 @@ class AgentDesk:
             return {"id": id_, **document}
 
     def stage(self, caller: AgentCaller, plan: str, reason: str = "") -> dict[str, Any]:
-        """Starts the rollouts of a plan: they replay, are verified, and wait for a user's yes.
+        """Starts the rollouts of a plan: candidates are built and verified, but not promoted.
 
-        If the plan was made with files that an agent gave, a user must agree to the staging, unless
-        `[agents] may` lists stage. The reason is that a staged build runs like the project's own
-        code, and is not confined.
+        `plan` is the id of the plan. If an agent sent files for the plan, raises ConsentNeeded
+        unless `[agents] may` lists stage. The reason is that a staged build runs like the project's
+        own code, and is not confined.
         """
         ensure_may(caller.identity, Act.STAGE)
         if plan not in self._plans:
@@ -332,7 +332,8 @@ class AgentDesk:
     ) -> dict[str, Any]:
         """Runs an act on a pipeline if `[agents] may` lists the act.
 
-        Otherwise, raises ConsentNeeded with the command for a user to type.
+        Raises ConsentNeeded, with the command for a user to type, if `[agents] may` does not list
+        the act.
         """
         ensure_may(caller.identity, Act(str(act)))
         return request_act(self.here, caller.by, act, pipeline, reason)
@@ -354,7 +355,7 @@ class AgentDesk:
 
 
 def _object_of(table: str) -> str:
-    """Returns the name by which `ensure_may` identifies a table.
+    """Returns the name by which `ensure_may`, the check of a caller's rights, identifies a table.
 
     `table` is the table's name, with or without its pipeline.
     """
@@ -363,7 +364,10 @@ def _object_of(table: str) -> str:
 
 
 def _shortened(head: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the head of an answer, with the builds but without the Delta versions of tables."""
+    """Returns the generation and the builds in an answer's head, without table versions.
+
+    The head of an answer describes the snapshot from which the answer was computed.
+    """
     return {
         "generation": head["generation"],
         "builds": {
@@ -378,21 +382,21 @@ _LONGEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The docstrings of a pipeline's function and of its module, each "" if there is none."""
+    """The docstrings of a pipeline's function and of its module, each "" if it is missing."""
 
     pipeline: str
     module: str
 
     @property
     def text(self) -> str:
-        """Returns both docstrings, with the function's docstring first."""
+        """Returns both docstrings as one text, with the function's docstring first."""
         return "\n\n".join(filter(None, (self.pipeline, self.module)))
 
 
 def meaning_of(store: Store, birth: Birth) -> Meaning:
     """Returns the docstrings that explain a build's pipeline, from the build's code snapshot.
 
-    The docstrings are "" if the snapshot contains no function with the pipeline's name.
+    The docstrings are "" if the code snapshot contains no function with the pipeline's name.
     """
     files = read_snapshot(store, birth)
     own = f"{birth.module.replace('.', '/')}.py"

@@ -3,10 +3,10 @@
     python -m kappa.agents.trial_program FOLDER
 
 FOLDER contains request.json and samples of the topics. The program, and the programs that it
-starts, can write only in this folder. The project is run first as it is, and then with the given
-files. So the answer, answer.json, contains the rows that the given files add, remove and change.
-The answer is not trustworthy, because the untrusted code may have written all of it. So a reader
-must treat the answer as data.
+starts, can write only in this folder. The program runs the project first as it is, and then with
+the agent's files. Then it writes answer.json, which contains the rows that the agent's files add,
+remove and change. The agent's code may have written this file, so the reader of answer.json must
+treat its content as untrusted data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_TEXT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the rehearsal in the folder that the arguments name, and returns the exit code."""
+    """Runs the rehearsal in the folder that `arguments` contain, and returns the exit code."""
     folder = Path(arguments[0])
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     from kappa.serving.query.sandbox.confine import confine_program

@@ -1,10 +1,11 @@
-"""A rehearsal of files that an agent gives. A confined program runs the rehearsal.
+"""A rehearsal of the files that an agent sends. A confined program runs the rehearsal.
 
 This module prepares the rehearsal and reads the answer of the confined program (trial_program.py).
 The program receives copies of the project's files, of samples of the topics that serving builds
 read, and of the birth certificates of the serving builds. The program receives no settings, no
 secrets, and only a few harmless environment variables of this process. The answer is JSON that
-cannot be trusted: this module uses only the names of topics in the answer.
+cannot be trusted. Apart from passing the answer on, this module uses only the names of topics in
+it.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def rehearse_files(here: ProjectContext, given: Mapping[str, str]) -> dict[str, 
 
 
 def _samples(here: ProjectContext, births: Mapping[str, Birth]) -> Mapping[str, list[RawRecord]]:
-    """Returns samples of the topics that serving builds read.
+    """Returns sample records of the topics that the serving builds read, by topic.
 
-    Returns no samples if the broker does not answer. Given files cannot choose topics: otherwise an
-    agent could read any topic of the cluster.
+    Returns no samples if the broker does not answer. The agent's files cannot choose the topics:
+    otherwise an agent could read any topic of the cluster.
     """
     topics = {topic.name for birth in births.values() for topic in birth.topics}
     if not topics or here.bootstrap_servers is None:
@@ -221,9 +222,9 @@ def _read_plain(path: Path, most: int) -> bytes | None:
 
 
 class _RehearsalAnswer(msgspec.Struct):
-    """The form that the answer of the confined program must have.
+    """The form that the answer of a rehearsal must have.
 
-    The answer is checked against this form, because the code under rehearsal may have written it.
+    The answer is checked against this form, because an agent's code may have written the answer.
     """
 
     seconds: float

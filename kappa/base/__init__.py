@@ -4,7 +4,7 @@ This package imports no other package of Kappa, and contains nothing about topic
 Read the modules in this order:
 
     errors             the hierarchy of errors, and the exit codes
-    settings           kappa.toml, environment and flags, and the origin of each setting
+    settings           kappa.toml, environment and flags, and the place where each setting is set
     sections           the sections of kappa.toml, with each setting's type and default
     cluster_rules      the settings of Spark that a job on a cluster may have
     process            child processes that end with their parent

@@ -1,6 +1,6 @@
 """The format of times in records and for display, and a stopwatch for the steps of a slice.
 
-No decision depends on these times.
+No decision of Kappa depends on the times that this module reads from the clock.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Returns the seconds since the stopwatch was created."""
+        """Returns the seconds that have passed since the stopwatch was created."""
         return time.monotonic() - self._began
 
     @property

@@ -91,7 +91,7 @@ _SECRET = re.compile(
 
 
 def problems_of_cluster(engine: EngineSettings) -> Iterator[tuple[str, str, str]]:
-    """Yields the problems of the cluster's settings, each as (setting, problem, remedy)."""
+    """Yields (setting, problem, remedy) for each problem of the cluster's settings."""
     if engine.master and not _is_master(engine.master):
         yield (
             "engine.master",
@@ -147,10 +147,11 @@ def is_secret_of_spark(name: str) -> bool:
 
 
 def addresses(master: str, conf: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int]]:
-    """Returns the host and port of each master.
+    """Returns the (host, port) pairs of the masters of a Spark cluster.
 
-    For YARN, these are the resource managers in `conf`, the settings of Spark. Raises ValueError if
-    an address is not valid.
+    `master` is the value of `engine.master`, and `conf` contains settings of Spark. For YARN, the
+    result contains the resource managers that `conf` names. Raises ValueError if an address is not
+    valid.
     """
     if master == YARN:
         return _managers(conf)
@@ -193,9 +194,10 @@ def _is_master(text: str) -> bool:
 
 
 def _rule(name: str) -> tuple[str, str | None]:
-    """Returns the rule for a setting: its prefix in `_RULES`, and the reason for a refusal.
+    """Returns the rule for a Spark setting: a key of `_RULES`, and the reason for a refusal.
 
-    The reason is None if the setting is allowed.
+    The key is the longest prefix of the setting's name in `_RULES`, or "" if there is none. The
+    reason is None if the setting is allowed.
     """
     if not name.startswith("spark."):
         return "", "the name of a setting of Spark begins with spark."

@@ -126,7 +126,10 @@ def sync_folders(paths: Iterable[Path]) -> None:
 
 
 def sync_tree(top: Path) -> None:
-    """Waits until a folder and everything in it are on the disk. Raises OSError if a sync fails."""
+    """Waits until a folder and all files and folders in it are on the disk.
+
+    Raises OSError if a sync fails.
+    """
     below = list(top.rglob("*"))
     sync_files(path for path in below if path.is_file())
     sync_folders([top.parent, top, *(path for path in below if path.is_dir())])

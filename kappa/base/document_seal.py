@@ -1,8 +1,9 @@
 """The seal of a document: a field that contains a hash of all other bytes of the document.
 
 All documents that Kappa reads from a root are sealed, so that Kappa notices a changed bit. A
-document that an earlier Kappa wrote has no seal, and is read without this check. Anybody can write
-a document with a valid seal: the seal protects against accidental damage, not against forgery.
+document that an earlier version of Kappa wrote has no seal, and is read without this check. Anybody
+can write a document with a valid seal: the seal protects against accidental damage, not against
+forgery.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ def encoded(document: object) -> bytes:
 
 
 def sealed(document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Encodes a document as JSON, with its seal as an additional field. Also returns the seal."""
+    """Encodes a document as JSON, with its seal as an additional field.
+
+    Returns the encoded document and the seal.
+    """
     assert SEAL not in document, "a document gets its seal here"
     seal = _seal_of(encoded(document))
     return encoded({**document, SEAL: seal}), seal
 
 
 def unsealed(content: bytes) -> tuple[Any, str]:
-    """Decodes a document. Returns the document without its seal, and the seal ("" if missing).
+    """Decodes a document. Returns the document without its seal, and the seal.
 
-    Raises ValueError if the bytes are not JSON, and SealBroken if the bytes have changed since the
-    document was written.
+    The seal is "" if the document has none. Raises ValueError if the bytes are not JSON, and
+    SealBroken if the bytes have changed since the document was written.
     """
     document = json.loads(content)
     if not isinstance(document, dict):

@@ -1,7 +1,7 @@
-"""The only module that opens connections to DuckDB. It also exports DuckDB's types and errors.
+"""Opens all connections to DuckDB, and exports DuckDB's types and errors.
 
-Every connection is to a database in memory, uses UTC and draws no progress bar. There is one
-exception: the demo's oracle opens its own connection, because it is an independent computation.
+Every connection is to a database in memory, uses UTC and draws no progress bar. Only the demo's
+oracle opens its own connection, because it is an independent computation.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def told_by(error: Exception) -> tuple[str, list[str]]:
 
 
 def _named_hint(line: str) -> str:
-    """Rewords a hint of DuckDB. Hints about tables and about columns get the same form.
+    """Rewords a line of hints in a DuckDB error, so that all hints have the same form.
 
-    The form is `did you mean "hits"?`.
+    The form is `did you mean "hits"?`, for tables and for columns.
     """
     names = line.removeprefix("Candidate bindings: ")
     if names != line:
@@ -97,14 +97,14 @@ def _named_hint(line: str) -> str:
 
 
 def without_kind(message: str) -> str:
-    """Returns a DuckDB message without the kind of error at the beginning (`Binder Error: `)."""
+    """Returns a DuckDB message without the error's kind, such as `Binder Error: `."""
     return message.partition(" Error: ")[2] or message
 
 
 def open_connection(config: Mapping[str, Setting] | None = None) -> Connection:
-    """Opens a DuckDB database in memory, which shows times in UTC.
+    """Opens a DuckDB database in memory, and returns a connection to it.
 
-    `config` contains settings of DuckDB.
+    The connection shows times in UTC. `config` contains settings of DuckDB.
     """
     options = dict(config or {})
     # At the opening DuckDB takes this limit and does not keep to it.
@@ -132,9 +132,9 @@ def new_cursor(connection: Connection) -> Connection:
 
 
 def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:
-    """Splits an SQL text into tokens. Returns each token's kind and position in UTF-8 bytes.
+    """Splits an SQL text into tokens. Returns a pair (position, kind) for each token.
 
-    The result contains (position, kind) pairs. Kinds are `keyword`, `identifier`, `string_const`,
+    The position is in UTF-8 bytes. Kinds are `keyword`, `identifier`, `string_const`,
     `numeric_const`, `operator` and `comment`. A quoted text is one token. A quote or a comment that
     is not closed extends to the end of the text.
     """
@@ -142,7 +142,7 @@ def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:
 
 
 def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the words of DuckDB's SQL: the names of functions, and the keywords.
+    """Returns the names of the functions and the keywords of DuckDB's SQL, as two tuples.
 
     The functions are scalar functions, aggregates and macros.
     """
@@ -158,7 +158,7 @@ def sql_words() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def showing_progress(connection: Connection) -> Iterator[Connection]:
     """Lets other threads read the progress of the connection's queries within the block.
 
-    These threads call `progress_of_queries`.
+    These threads call `progress_of_queries`. Yields `connection`.
     """
     connection.execute("set enable_progress_bar = true")
     connection.execute("set enable_progress_bar_print = false")
@@ -172,9 +172,9 @@ def showing_progress(connection: Connection) -> Iterator[Connection]:
 
 
 def progress_of_queries() -> tuple[float, ...]:
-    """Returns the progress of the queries on each connection in a block of `showing_progress`.
+    """Returns the progress, in percent, of the present queries of several connections.
 
-    The progress is in percent.
+    These are the connections for which a block of `showing_progress` runs.
     """
     with _asking:
         return tuple(each.query_progress() for each in _moving)

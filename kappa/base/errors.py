@@ -39,7 +39,7 @@ _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "bad allocation
 
 
 class ExitCode(IntEnum):
-    """The exit code of a `kappa` command; docs/reference/exit-codes.md has the same list."""
+    """The exit codes of `kappa` commands. docs/reference/exit-codes.md describes them."""
 
     OK = 0
     FAILED = 1
@@ -67,7 +67,7 @@ class KappaError(Exception):
 
 
 class UsageError(KappaError):
-    """A request that makes no sense: a wrong name, flag or value.
+    """The error for a request that makes no sense: a wrong name, flag or value.
 
     `others` contains further mistakes in the same file, pipeline or settings.
     """
@@ -82,20 +82,21 @@ class UsageError(KappaError):
 
 
 class SettingsError(UsageError):
-    """A mistake in the settings: kappa.toml, the environment or a flag."""
+    """The error for a mistake in the settings: kappa.toml, the environment or a flag."""
 
 
 class DeclarationError(UsageError):
-    """A mistake in a declaration. The message begins with `file:line`."""
+    """The error for a mistake in a declaration. Its message begins with `file:line`."""
 
 
 _Mistake = TypeVar("_Mistake", bound=UsageError)
 
 
 def joined_error(mistakes: Iterable[_Mistake]) -> _Mistake | None:
-    """Joins mistakes into one error: the first mistake, with the other mistakes in its `others`.
+    """Joins errors into one error: the first error, with the other errors in its `others`.
 
-    Mistakes with equal messages count once. Returns None if there are no mistakes.
+    If several errors have the same message, only the first of them is kept. Returns None if there
+    are no errors.
     """
     found = {mistake.message: mistake for each in mistakes for mistake in each.each}
     if not found:
@@ -126,29 +127,32 @@ class Conflict(KappaError):
 
 
 class Superseded(KappaError):
-    """The error if another host has claimed the root. Later work of this host has no effect."""
+    """The error if another host has claimed the root. This host can no longer change the root."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class Copied(KappaError):
-    """The error if a process tries to change a root that is a copy. The original may be running."""
+    """The error if a process tries to change a root that is a copy of another root.
+
+    Processes may still use the original root.
+    """
 
     exit_code = ExitCode.CONFLICT
 
 
 class ConsentNeeded(KappaError):
-    """The error if a question to the user cannot be asked, because there is no terminal."""
+    """The error if Kappa must ask the user a question, but there is no terminal."""
 
     exit_code = ExitCode.CONSENT_NEEDED
 
 
 class Unreachable(KappaError):
-    """The error for a broker or a supervisor that does not answer."""
+    """The error if a broker or a supervisor does not answer."""
 
 
 class AccessRefused(Unreachable):
-    """The error if a Kafka cluster refuses this client, or if this client does not trust it."""
+    """The error if a Kafka cluster refuses this client, or is not trusted by this client."""
 
 
 class AclMissing(KappaError):
@@ -156,7 +160,10 @@ class AclMissing(KappaError):
 
 
 class NotProvable(KappaError):
-    """The error if a build cannot be proved, because its log, code or rules have changed."""
+    """The error if a build cannot be proved.
+
+    The reason is that its log, its code or the rules of Kappa have changed since its birth.
+    """
 
 
 class Broken(KappaError):
@@ -190,7 +197,10 @@ def near_or_all(name: str, known: Iterable[str], *, none: str = "there are none"
 
 
 def machine_error(error: Exception) -> int | None:
-    """Returns the errno in an error of the operating system or of a Rust library, or None."""
+    """Returns the errno that an error of the operating system or of a Rust library contains.
+
+    Returns None for every other error.
+    """
     found = _OS_ERROR.search(str(error))
     if found is not None:
         return int(found[1])
@@ -207,8 +217,8 @@ def unreadable(message: str, error: Exception, *, hint: str) -> KappaError:
 
     If the file is missing or its content is wrong, the result is Damaged, with `hint`. If a system
     call failed (EIO, EMFILE), the result is a KappaError with another hint: such a failure does not
-    mean that the file is damaged, and the next attempt may succeed. So the failure does not stop a
-    job for good.
+    mean that the file is damaged, and the next attempt may succeed. So such a failure does not stop
+    a job permanently.
     """
     if machine_error(error) in {None, errno.ENOENT}:
         return Damaged(message, hint=hint)

@@ -103,7 +103,7 @@ Action = Callable[[str], None]
 def failpoint(name: str) -> None:
     """Kills this process with SIGKILL if KAPPA_FAIL contains the name of this failpoint.
 
-    Within `acting`, calls the action of `acting` instead.
+    Within a block of `acting`, calls the action that was given to `acting` instead.
     """
     if _hook.action is not None:
         _hook.action(name)
@@ -125,7 +125,9 @@ def acting(action: Action) -> Iterator[None]:
 def parsed(text: str) -> Action | None:
     """Parses the value of KAPPA_FAIL: `NAME:kill` or `NAME:kill:PASSING`.
 
-    Returns None for an empty text. Raises UsageError for any other text.
+    Returns an action, which kills this process when it passes the failpoint NAME for the PASSINGth
+    time (by default, the first time). Returns None for an empty text. Raises UsageError for any
+    other text.
     """
     if not text:
         return None

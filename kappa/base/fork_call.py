@@ -1,6 +1,6 @@
-"""Calls in a forked process, within limits of time and memory.
+"""Calls of functions in a forked process, within limits of time and memory.
 
-A forked process is used for work that cannot be ended otherwise: while DuckDB computes, Python
+Such a process runs functions that cannot be interrupted otherwise: while DuckDB computes, Python
 handles no signal, and DuckDB does not always react to `interrupt`. But the kernel can end a process
 at any point. Source: getrlimit(2), prctl(2).
 """
@@ -39,12 +39,13 @@ class OverLimit(KappaError):
 
 
 def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _Found:
-    """Calls a function in a forked process. Returns its result, or raises its error.
+    """Calls a function in a forked process. Returns the function's result, or raises its error.
 
-    The result and the error are pickled. The process may use `seconds` of processor time, and 4
-    times as many seconds of wall-clock time, since a busy machine is slow and a sleeping function
-    uses no processor time. The process may allocate `memory` bytes in addition to the memory that
-    it has at the fork, and may not write files. Raises OverLimit if the process exceeds a limit.
+    The result and the error are pickled. The process may use `seconds` of processor time. It may
+    run for 4 times as many seconds of wall-clock time, since a busy machine is slow, and a sleeping
+    function uses no processor time. The process may allocate `memory` bytes in addition to the
+    memory that it has at the fork, and may not write files. Raises OverLimit if the process exceeds
+    a limit.
     """
     with _forked(_call, act, seconds, memory) as (process, answer):
         if not answer.poll(_TIMES_AS_LONG * seconds):
@@ -62,13 +63,13 @@ def call_within(act: Callable[[], _Found], *, seconds: float, memory: int) -> _F
 def try_each(
     acts: Mapping[str, Callable[[], object]], *, seconds: float, memory: int
 ) -> dict[str, tuple[OverLimit, str]]:
-    """Runs functions one after the other. Returns the functions that exceeded a limit, by name.
+    """Runs functions one after the other, and returns those that exceeded a limit.
 
-    The value for a name is the error, and the stack of the function as `faulthandler` writes it,
-    the innermost line first. The results and errors of the functions themselves are ignored. The
-    functions run in a forked process, each within the limits of `call_within`; but they may write
-    files. Raises OverLimit if the process ends, or takes too long, before it begins the first
-    function.
+    The result maps the name of each such function to an error and to the stack of the function. The
+    stack is a text of `faulthandler`, with the innermost line first. The results and errors of the
+    functions themselves are ignored. The functions run in a forked process, each within the limits
+    of `call_within`; but they may write files. Raises OverLimit if the process ends before it
+    begins the first function, or does not begin it in time.
     """
     cut: dict[str, tuple[OverLimit, str]] = {}
     pending = list(acts)
@@ -95,10 +96,11 @@ def try_each(
 def _last_begun(
     process: ForkProcess, answer: Connection, seconds: float, memory: int
 ) -> tuple[str, OverLimit | None]:
-    """Waits until `_try` ends. Returns the name of the last function that began, and an error.
+    """Waits for a process of `try_each`. Returns the name of the last function that it began.
 
-    The name is "" if no function has begun. The error is an OverLimit if the process was ended
-    before it had run all functions; otherwise it is None.
+    The name is "" if the process has begun no function. The second element of the result is an
+    OverLimit if the process ended, or was ended, before it had run all functions; otherwise it is
+    None.
     """
     begun = ""
     while answer.poll(limit := _TIMES_AS_LONG * seconds if begun else _BEGINS_SECONDS):
@@ -117,7 +119,7 @@ def _last_begun(
 
 @contextmanager
 def _forked(work: Callable[..., None], *given: object) -> Iterator[tuple[ForkProcess, Connection]]:
-    """Runs `work` in a forked process, and kills the process after the block.
+    """Runs `work` in a forked process within the block, and then kills the process.
 
     Yields the process, and the end of a pipe from which the caller reads the messages of `work`.
     """
@@ -196,7 +198,7 @@ def _try(
 
 
 def _limit_core(seconds: float) -> None:
-    """Limits the processor time of this process to `seconds` more than it has used so far."""
+    """Lets this process use `seconds` of processor time in addition to the time used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = math.ceil(used.ru_utime + used.ru_stime + seconds)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
@@ -205,7 +207,7 @@ def _limit_core(seconds: float) -> None:
 
 
 def _data_bytes() -> int | None:
-    """Returns the size in bytes of the memory that `RLIMIT_DATA` limits, or None if not known."""
+    """Returns the bytes that count for this process's limit `RLIMIT_DATA`, or None if not known."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -217,7 +219,8 @@ def _data_bytes() -> int | None:
 def _over_limit(process: ForkProcess, seconds: float, memory: int) -> OverLimit:
     """Waits until a process has exited, and returns an error that explains its exit code.
 
-    Call this function if the process has closed its pipe before its work was done.
+    Call this function if the process closed its pipe before it had run all of its functions.
+    `seconds` and `memory` are the limits of the process.
     """
     process.join()
     code = process.exitcode or 0

@@ -44,7 +44,7 @@ def write_log_line(text: str, level: Level = Level.INFO) -> None:
 
 
 def error_in(line: str) -> str:
-    """Returns the text of a log line that `write_log_line` has written with the level ERROR. Pure.
+    """Returns the text of a log line that `write_log_line` wrote with the level ERROR. Pure.
 
     Returns "" for any other line.
     """

@@ -1,10 +1,12 @@
-"""Loops over all records, compiled by Numba once per user and machine.
+"""Compiles functions that loop over all records, with Numba.
 
-A loop releases Python's global interpreter lock, so that several threads can decode in parallel.
+Numba compiles each loop once per user and machine. A compiled loop releases Python's global
+interpreter lock, so that several threads can decode in parallel.
 
 The compiled code is stored in the user's cache. `make setup` imports the modules with compiled
-loops, so that no worker waits for the compiler. If the cache cannot be written, each process
-compiles the loops again. The reasons are in docs/explain/decisions/0007-compiled-loops.md.
+loops, so that no Python worker of Spark waits for the compiler. If the cache cannot be written,
+each process compiles the loops again. The reasons are in
+docs/explain/decisions/0007-compiled-loops.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Child processes that end with their parent, and identities of processes by pid and start time.
+"""Starts child processes that end with their parent, and identifies processes.
 
-This file is also a program, `python process.py PARENT NICE COMMAND...`, which ties a command to the
-process PARENT. The program asks the kernel to kill the program's own process when PARENT dies, and
-then replaces itself by COMMAND (exec). The program runs without installed packages (`-I -S`), so
-this file imports only the standard library.
+A process is identified by its pid and its start time. This file is also a program: `python
+process.py PARENT NICE COMMAND...`. The program adds NICE to its niceness, and asks the kernel to
+kill the program's own process when the process PARENT dies. Then it replaces itself by COMMAND
+(exec). Python runs the program with the options `-I -S`, without installed packages. So this file
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ _NICENESS_TRIES, _NICENESS_SECONDS = 40, 0.05
 class ProcessId:
     """The unique identity of a process: its pid and its start time.
 
-    The system may reuse a pid, but not together with the same start time, `born`.
+    The system may give the same pid to a later process, but then the start time, `born`, differs.
     """
 
     pid: int
     born: str
 
     def alive(self) -> bool:
-        """Returns True while a thread of the process runs. A zombie counts as dead."""
+        """Returns True while any thread of the process runs. A zombie counts as dead."""
         return born(self.pid) == self.born
 
 
@@ -73,7 +74,7 @@ def process_id(pid: int) -> ProcessId | None:
 def born(pid: int) -> str | None:
     """Returns the start time of a process as text, or None if the process is dead.
 
-    The text is unique also across restarts of the machine.
+    Start times before and after a restart of the machine also have different texts.
     """
     found = started(pid)
     if found is None:
@@ -82,13 +83,13 @@ def born(pid: int) -> str | None:
 
 
 def started(pid: int) -> int | None:
-    """Returns the start time of a process in clock ticks since boot, or None if it is dead."""
+    """Returns a process's start time in clock ticks since boot, or None if it is dead."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def boot() -> str:
-    """Returns the id of the machine's boot.
+    """Returns the id that the kernel has assigned to the present boot of the machine.
 
     Pids and start times are comparable only within a boot.
     """
@@ -96,23 +97,28 @@ def boot() -> str:
 
 
 def mark_children(root: str) -> None:
-    """Marks all processes that this process starts from now on as processes of `root`.
+    """Marks all processes that this process starts from now on as processes of a root.
 
-    The mark is an environment variable, which children inherit. An empty `root` sets no mark.
+    `root` is the id of the root. The id is stored in an environment variable, which children
+    inherit. If `root` is "", nothing is stored.
     """
     if root:
         os.environ[MARK] = root
 
 
 def marked_root() -> str:
-    """Returns the id of the root in this process's mark, or "" if the process has no mark."""
+    """Returns the root id in this process's environment, or "" if it contains no root id.
+
+    The process that started this process stores the id (`mark_children`).
+    """
     return os.environ.get(MARK, "")
 
 
 def is_marked(pid: int, root: str) -> bool:
-    """Returns True if a process has the mark of `root`.
+    """Returns True if the environment of a process contains the root id `root`.
 
-    Returns False also if the environment of the process cannot be read.
+    `mark_children` stores this id. Returns False also if the environment of the process cannot be
+    read.
     """
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -124,7 +130,7 @@ def is_marked(pid: int, root: str) -> bool:
 def has_open(pid: int, path: Path) -> bool:
     """Returns True if a process has the file `path` open.
 
-    Returns False if this cannot be determined.
+    Returns False also if the open files of the process cannot be read.
     """
     with contextlib.suppress(OSError):
         place = path.stat()
@@ -167,7 +173,10 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def send_signal(process: ProcessId, number: int) -> None:
-    """Sends a signal to a process, but never to another process that has reused its pid."""
+    """Sends a signal to a process, unless the process has ended.
+
+    The signal never reaches another process that now has the same pid.
+    """
     with contextlib.suppress(ProcessLookupError):
         if not hasattr(os, "pidfd_open"):
             if process.alive():
@@ -204,10 +213,10 @@ def set_by_sigterm() -> threading.Event:
 
 @contextlib.contextmanager
 def set_by_interrupt() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C sets within the block. Ctrl-C then raises no exception.
+    """Yields an event that Ctrl-C sets within the block, instead of raising KeyboardInterrupt.
 
-    A second Ctrl-C raises KeyboardInterrupt. SIGTERM and SIGHUP act like Ctrl-C if their present
-    handler is Python's default handler of Ctrl-C, which raises KeyboardInterrupt.
+    A second Ctrl-C raises KeyboardInterrupt. SIGINT (Ctrl-C), SIGTERM and SIGHUP set the event, but
+    only those whose handler before the block is Python's default handler of Ctrl-C.
     """
     ended = threading.Event()
 
@@ -241,12 +250,12 @@ def start_tied(
 ) -> subprocess.Popen[bytes]:
     """Starts a command in a new session. The command is killed when this process dies.
 
-    On Linux the kernel kills the command with SIGKILL as soon as the THREAD that started the
-    command ends. So call this function from the main thread, or from a thread that lives as long as
-    the process. On other systems, a command that still runs after a crash of this process is killed
-    at the next start (`kill_and_see_gone`). `nice` is the command's niceness, 0 to 19. The command
-    inherits the open files with the numbers in `inherits`, and reads its standard input from the
-    file with the number `source`.
+    On Linux the kernel kills the command with SIGKILL as soon as the THREAD that started
+    the command ends. So call this function from the main thread, or from a thread that
+    lives as long as the process. On other systems, a command that outlives this process is
+    killed at the next start (`kill_and_see_gone`). `nice` is the command's niceness, 0 to
+    19. The command inherits the open files whose file descriptors are in `inherits`, and
+    reads its standard input from the file descriptor `source`.
     """
     return subprocess.Popen(
         tied(command, nice=nice),
@@ -265,7 +274,7 @@ def start_apart(
 ) -> subprocess.Popen[bytes]:
     """Starts a command in a new session. The command continues after this process exits.
 
-    The command inherits the open files with the numbers in `inherits`.
+    The command inherits the open files whose file descriptors are in `inherits`.
     """
     return subprocess.Popen(
         command,
@@ -280,8 +289,8 @@ def start_apart(
 def name_process(name: Callable[[str], str]) -> None:
     """Changes the command line that `ps` shows for this process.
 
-    `name` is called with the present command line and returns the new command line, which is cut to
-    the length of the original command line.
+    The function `name` gets the present command line and returns the new command line. The new
+    command line is cut to the length of the original command line.
     """
     # Without this variable setproctitle would overwrite the environment, which follows in memory.
     os.environ["SPT_NOENV"] = "1"
@@ -292,11 +301,11 @@ def name_process(name: Callable[[str], str]) -> None:
 
 
 def lower_priority(nice: int, pids: Sequence[int]) -> None:
-    """Raises the niceness of this user's processes in `pids` to `nice` (0 to 19).
+    """Raises the niceness of the processes in `pids` to `nice` (0 to 19).
 
-    The niceness of all present threads of these processes is set. If the niceness of a thread is
-    greater, it is not changed, since only root may reduce a niceness. If this process leads a
-    session, the niceness of the session's group is set too.
+    The niceness of all present threads of these processes is set. A thread with a greater niceness
+    is not changed, since only root may reduce a niceness. If this process leads a session, the
+    niceness of the whole session is set too.
     """
     if nice and os.getsid(0) == os.getpid():
         _group_niceness(nice)
@@ -313,9 +322,9 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 def yielding_to_others(nice: int) -> Iterator[None]:
     """Gives this process's session a smaller share of processor time within the block.
 
-    Only the niceness of the session is changed, because it may be reset to 0 afterwards, unlike the
-    niceness of a thread. The function has no effect if this process does not lead its session, or
-    if the kernel does not group processes by session.
+    Only the niceness of the session is changed. Unlike the niceness of a thread, it can be reset to
+    0 after the block. The function has no effect if this process does not lead its session, or if
+    the kernel does not group processes by session.
     """
     is_leader = nice > 0 and os.getsid(0) == os.getpid()
     if is_leader:
@@ -332,7 +341,10 @@ def yielding_to_others(nice: int) -> Iterator[None]:
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """Returns a command line that runs `command` and kills it as `start_tied` describes."""
+    """Returns a command line that runs `command`, and kills it when this process dies.
+
+    `nice` is the command's niceness. `start_tied` describes when the command is killed.
+    """
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(nice), *command]
 
 
@@ -353,14 +365,16 @@ def kill_and_see_gone(process: ProcessId, *, patience_seconds: float = 10.0) -> 
 def ensure_session_gone(
     session: int, *, since: int = 0, root: str | None = None, patience_seconds: float = 30.0
 ) -> bool:
-    """Kills the processes of a session that started at or after `since`, and waits for their end.
+    """Kills the processes of a session that started at or after `since`, and waits for them.
 
     `since` is in clock ticks since boot. Returns False if a process is still alive after
-    `patience_seconds`. While any member of a session lives, no other session gets the same id. So
-    the id identifies all processes that a dead leader has left (a job's JVM, Spark's Python
-    workers), in any process group. After the last member has exited, the id may be reused. So if
-    the id was read from a file, pass the `root`: then only processes with the root's mark are
-    killed.
+    `patience_seconds`, otherwise True.
+
+    A session keeps its id while any of its processes lives. So the id also identifies the processes
+    of a job (its JVM, Spark's Python workers) after the job itself has died. After the last process
+    has exited, the system may use the id for another session. So if the id was read from a file,
+    pass the root's id as `root`: then only processes are killed whose environment contains this
+    root id.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
@@ -377,8 +391,8 @@ def ensure_session_gone(
 def _may_be_starting(session: int, since: int) -> bool:
     """Returns True if a process of a session may not yet have executed its own program.
 
-    Until then, the process has no readable environment, or has the environment of its parent, which
-    does not contain the mark.
+    Such a process has no readable environment, or the environment of its parent, which does not
+    contain a root id (`mark_children`).
     """
     newest = time.clock_gettime(time.CLOCK_BOOTTIME) - _STARTS_SECONDS
     for member in session_members(session, since=since):
@@ -395,9 +409,9 @@ def session_members(
 ) -> tuple[ProcessId, ...]:
     """Returns the processes of a session that started at or after `since` (ticks since boot).
 
-    With `root`, only processes of that root are returned: those with the root's mark, and the
-    leader of the session if it started exactly at `since`. A leader marks its children, but has no
-    mark itself.
+    With `root`, the result contains only the processes whose environment contains this root id, and
+    the leader of the session if it started exactly at `since`. The leader passes the root id to its
+    children, but its own environment does not contain the id.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -414,9 +428,10 @@ def session_members(
 def bytes_moved(program: str) -> dict[int, int]:
     """Returns the bytes that each process of this session has read and written, by pid.
 
-    Only processes whose command line contains `program` are counted. The counts show whether a
-    process is stuck: a process in an endless computation reads and writes nothing. The result is
-    empty if the kernel does not count these bytes (proc_pid_io(5)).
+    The value is the sum of both counts. The result contains only processes whose command line
+    contains `program`. The counts show whether a process is stuck: a process in an endless
+    computation reads and writes nothing. The result is empty if the kernel does not count these
+    bytes (proc_pid_io(5)).
     """
     moved: dict[int, int] = {}
     for member in session_members(os.getsid(0)) if Path("/proc/self/io").exists() else ():
@@ -474,10 +489,11 @@ def _born_by_ps(pid: int) -> str | None:
 
 
 def _group_niceness(nice: int) -> bool:
-    """Sets the niceness of this session's group. Returns False if the caller must try again later.
+    """Sets the niceness of this process's session, if the kernel groups processes by session.
 
-    If the kernel groups processes by session, the niceness of a process counts only within its
-    session, and the group has a niceness of its own (sched(7), "The autogroup feature").
+    In this case, the niceness of a process counts only within its session, and the session has a
+    niceness of its own (sched(7), "The autogroup feature"). Returns False if the caller must try
+    again later, otherwise True.
     """
     try:
         Path("/proc/self/autogroup").write_text(str(nice), encoding="utf-8")

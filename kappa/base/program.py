@@ -2,8 +2,10 @@
 
 A program is a module with a function `main`. Every program has the options `--project` and
 `--root`, and its own named options. When a program fails, it writes the error to stderr as the
-command line does, and exits with the error's exit code. This module also sets the modes of files:
-files that a command and its children create for Kappa's own use can be read only by the user.
+command line does, and exits with the error's exit code.
+
+This module also sets the modes of files. Files that a command and its children create for Kappa's
+own use can be read only by the user.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def hand_out(file: Path) -> None:
 
 @contextmanager
 def handing_out() -> Iterator[None]:
-    """Sets the user's umask within the block, so that it determines the mode of new files.
+    """Sets the user's own umask within the block, for files that others may read.
 
     The umask applies to the whole process. So while the block runs, no other thread may create
     files of the root, except in folders that only the user may enter.

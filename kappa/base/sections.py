@@ -1,6 +1,6 @@
 """The sections of kappa.toml: each setting with its default, bounds and description.
 
-An error about a setting shows the setting's description to the user. The mark `SECRET` in a type
+An error about a setting shows the setting's description to the user. The word `SECRET` in a type
 means that Kappa never shows the value. A secret is read from the environment or from a separate
 file, but never from kappa.toml, since kappa.toml is copied with the project into images and version
 histories. Credentials of a bucket come from the environment (`AWS_ACCESS_KEY_ID`, ...) or from the
@@ -66,7 +66,7 @@ def is_secret(kind: Any) -> bool:
 
 
 def description(kind: Any) -> str:
-    """Returns the description in the type of a setting, or "" for the type of a section."""
+    """Returns the description in a setting's type, or "" for the type of a section."""
     return next((each for each in get_args(kind) if isinstance(each, str)), "")
 
 
@@ -82,7 +82,7 @@ class SourceSettings(Section, frozen=True):
 
 
 class PullKind(StrEnum):
-    """The ways in which the collector fetches the events of a source."""
+    """The protocols by which the collector fetches the events of a source."""
 
     SSE = "sse"
     WEBSOCKET = "websocket"
@@ -202,7 +202,7 @@ class CollectSettings(Section, frozen=True):
 
 
 class Durability(StrEnum):
-    """The failures after which an acknowledged record still exists.
+    """The failures that acknowledged records survive.
 
     DISK: power losses and the death of processes. PROCESS: only the death of processes.
     """
@@ -212,14 +212,14 @@ class Durability(StrEnum):
 
 
 def seconds_of(duration: str) -> float:
-    """Converts the text of a duration setting to seconds."""
+    """Converts a duration in a setting, such as "5 minutes", to seconds."""
     milliseconds = parse_duration(duration)
     assert milliseconds is not None, "its pattern allows nothing else"
     return milliseconds / 1000
 
 
 class RegistrySettings(Section, frozen=True):
-    """`[registry]`: the schema registry, for topics whose records name a schema in a registry."""
+    """`[registry]`: the schema registry, for topics whose records refer to its schemas."""
 
     url: Annotated[
         str | None, "URL of a schema registry with Confluent's API; none: no registry"
@@ -569,7 +569,10 @@ class KafkaAuth(Section, frozen=True):
 
     @property
     def wire(self) -> Protocol:
-        """Returns the given protocol, or the default: SASL_SSL with a mechanism, otherwise SSL."""
+        """Returns the protocol that the section declares, or else the default protocol.
+
+        The default is SASL_SSL if a mechanism is declared, otherwise SSL.
+        """
         if self.protocol is not None:
             return self.protocol
         return Protocol.SSL if self.mechanism is None else Protocol.SASL_SSL
@@ -726,15 +729,14 @@ class EngineSettings(Section, frozen=True):
     def short_records(self) -> int:
         """Returns the largest number of offsets in a short catch-up.
 
-        A short catch-up is folded in slices of at most `driver_rows` offsets. The process that then
-        folds the tail also folds the catch-up, so no other JVM and no Python workers of Spark are
-        started.
+        A short catch-up is folded in slices of at most `driver_rows` offsets, by the process that
+        later folds the tail. So neither another JVM nor Python workers of Spark are started.
         """
         return _SHORT_SLICES * self.driver_rows
 
 
 class Role(StrEnum):
-    """A role, which determines the rights of a token, a person or a group.
+    """The roles of network clients. A role determines the rights of a token, a person or a group.
 
     `serving/access/roles.py` lists the rights of each role.
     """
@@ -764,7 +766,7 @@ class GrantSettings(Section, frozen=True):
 class TokenSettings(Section, frozen=True):
     """`[access.tokens.NAME]`: a token that comes from the environment, and its roles.
 
-    It is for a machine on which only environment variables can be set.
+    Such a token is for a machine on which only environment variables can be set.
     """
 
     token: Annotated[
@@ -835,9 +837,9 @@ class StorageSettings(Section, frozen=True):
 
 
 def without_secrets(url: str) -> str:
-    """Returns a URL for printing, without its login, its query and its fragment.
+    """Returns a URL for display, without its user name, its password, its query and its fragment.
 
-    A password may contain slashes, so the login ends at the last `@`.
+    A password may contain slashes, so the password ends at the last `@`.
     """
     without_login = re.sub(r"(?<=://).*@", "...@", url, flags=re.DOTALL)
     return re.sub(r"[?#].*", "?...", without_login, flags=re.DOTALL)

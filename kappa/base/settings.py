@@ -2,11 +2,11 @@
 
 A flag overrides the environment, and the environment overrides kappa.toml. An environment variable
 has a name such as `KAPPA__KAFKA__BOOTSTRAP_SERVERS`. The project is the nearest folder that
-contains a kappa.toml: the current folder, or a folder above it. An unknown key is an error, with
-the most similar known key.
+contains a kappa.toml: the current folder, or a folder above it. An unknown key is an error; the
+error's hint contains the most similar known key.
 
-Lists of settings with their origins never show the values of secrets. They hide the values of all
-Kafka options, since these may contain passwords. Of Spark's settings, they hide only secrets.
+A list of settings never shows the values of secrets. It hides the values of all Kafka options,
+since these may contain passwords. Of the settings of Spark, it hides only secrets.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Settings(Section, frozen=True):
     def root_url(self) -> str:
         """Returns the root as a URL or an absolute path.
 
-        A relative path starts at the project's folder.
+        If the setting `root` is a relative path, it is relative to the project's folder.
         """
         return self.root if "://" in self.root else str((self.project / self.root).absolute())
 
@@ -149,7 +149,7 @@ class Settings(Section, frozen=True):
 def find_project(start: Path) -> Path:
     """Returns the nearest folder with a kappa.toml: `start` or a folder above it.
 
-    Raises SettingsError if there is none.
+    Raises SettingsError if neither `start` nor a folder above it contains a kappa.toml.
     """
     here = start.absolute()
     for folder in (here, *here.parents):
@@ -164,17 +164,17 @@ def find_project(start: Path) -> Path:
 def load_settings(start: Path, **flags: Any) -> Settings:
     """Loads the settings of the project that contains the folder `start`.
 
-    `flags` (`root=...`) override kappa.toml and the environment; a flag that is None is ignored.
-    Raises SettingsError if there is no project, or if a setting is wrong. The error names the key,
-    the file or variable, and the most similar known key.
+    `flags`, such as `root="..."`, override kappa.toml and the environment; a flag that is None is
+    ignored. Raises SettingsError if there is no project, or if a setting is wrong. The error names
+    the key, the file or variable, and the most similar known key.
     """
     return _settings_of(find_project(start), flags)
 
 
 def load_settings_anywhere(start: Path) -> Settings:
-    """Loads the settings of the project that contains `start`, or the settings without a project.
+    """Loads the settings of the project that contains `start`, if there is such a project.
 
-    Without a project, the settings come from the environment and the defaults. Raises SettingsError
+    If there is none, the settings come from the environment and the defaults. Raises SettingsError
     if a setting is wrong.
     """
     try:
@@ -250,7 +250,7 @@ def given_by_environment() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _beaten(given: Any, other: Any) -> Any:
-    """Merges two sections, setting by setting.
+    """Merges two sections setting by setting, and returns the merged section.
 
     If both sections contain a setting, the value in `other` is used.
     """
@@ -287,7 +287,7 @@ def _mistakes_of_file(in_file: Mapping[str, Any]) -> Iterator[_Mistake]:
 def _mistakes_together(settings: Settings) -> Iterator[_Mistake]:
     """Yields the mistakes that are checked only when all values have the right types.
 
-    These are wrong settings of the cluster or the bucket, and a `local` that is a URL.
+    These are wrong settings of the cluster or the bucket, and a URL as the value of `local`.
     """
     for name, problem, mend in (
         *problems_of_cluster(settings.engine),
@@ -322,19 +322,19 @@ def _errors_of(mistakes: Iterable[_Mistake], text: str) -> list[SettingsError]:
 
 
 def _nearest(given: Mapping[SettingPath, _Given], path: SettingPath) -> _Given | None:
-    """Returns the value for `path` in `given`, or the first value for a path below `path`.
+    """Returns the value for `path` in `given`, or else the first value for a path below `path`.
 
-    The value for `path` itself is preferred. Returns None if `given` contains neither.
+    Returns None if `given` contains neither.
     """
     inside = (given[each] for each in given if each[: len(path)] == path)
     return given.get(path, next(inside, None))
 
 
 def _read(kind: Any, given: Any, path: SettingPath, mistakes: list[_Mistake]) -> Any:
-    """Converts the given value of a setting or a section to its type, and records mistakes.
+    """Converts the given value of a setting or a section to the type `kind`.
 
-    If a part of the value is wrong, a mistake is added to `mistakes`, and the part is left out of
-    the result.
+    Adds each mistake in the value to `mistakes`. If a part of the value is wrong, the result does
+    not contain this part.
     """
     if isinstance(given, dict) and has_parts(kind):
         if _is_section(kind):
@@ -437,7 +437,10 @@ def kind_at(path: Sequence[str]) -> Any:
 
 
 def _kind_of_parts(kind: Any) -> Any:
-    """Returns the type of the values in a setting that is a mapping by name."""
+    """Returns the type of the values in a mapping whose keys users choose.
+
+    `kind` is the type of the mapping.
+    """
     return get_args(get_args(kind)[0])[1]
 
 
@@ -446,7 +449,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def has_parts(kind: Any) -> bool:
-    """Returns True if a type is a section, or a mapping whose keys are chosen by users."""
+    """Returns True if a type is a section, or a mapping whose keys users choose."""
     return _is_section(kind) or any(get_origin(each) is dict for each in get_args(kind))
 
 
@@ -457,7 +460,7 @@ def _setting_names(section: type[Section]) -> list[str]:
 def secrets_in(
     file: Mapping[str, Any], sections: Mapping[tuple[str, ...], type[Section]], prefix: str
 ) -> Iterator[tuple[SettingPath, str]]:
-    """Yields each secret in a file: the setting's path, and a hint where to put the secret.
+    """Yields the path of each secret in a file, and a hint that says where to put the secret.
 
     `sections` contains the sections with secrets, by path; `*` in a path stands for any name.
     `prefix` is the beginning of the names of environment variables.
@@ -486,7 +489,7 @@ def _variable(prefix: str, path: tuple[str, ...]) -> str:
 def _sections_at(
     given: Any, path: tuple[str, ...], named: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yields the sections in `given` whose paths match `path`, each with its own path.
+    """Yields a pair (path, values) for each section in `given` that `path` matches.
 
     A `*` in `path` matches any name.
     """
@@ -507,9 +510,10 @@ _SPARK = ("engine", "conf")
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """A setting with its value in use, and the origin of that value.
+    """A setting with the value that Kappa uses, and the place where the value is set.
 
-    The value of a secret is HIDDEN. `origin` is `FILE:LINE`, a variable, a flag, or DEFAULT.
+    The value of a secret is HIDDEN. `origin` is the place: `FILE:LINE`, an environment variable, a
+    flag, or DEFAULT.
     """
 
     name: str
@@ -518,7 +522,7 @@ class SettingOrigin:
 
 
 def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ...]:
-    """Returns all settings of a project with their values and origins.
+    """Returns all settings of a project with their values and the places where they are set.
 
     `flags` must be the flags with which `settings` were loaded.
     """
@@ -535,9 +539,10 @@ def setting_origins(settings: Settings, **flags: Any) -> tuple[SettingOrigin, ..
 
 
 def file_settings(project: Path) -> dict[str, str]:
-    """Returns the present settings in kappa.toml as JSON, by name. Secrets are HIDDEN.
+    """Returns the settings that are now in kappa.toml: the value as JSON, by the setting's name.
 
-    Returns {} if the file cannot be read; loading the settings reports the reason.
+    The value of a secret is HIDDEN. Returns {} if the file cannot be read; the function that loads
+    the settings reports the reason.
     """
     try:
         given = tomllib.loads(_file_text(project))
@@ -566,7 +571,10 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _leaves(given: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
-    """Yields each single setting below `path`, with its path and its value."""
+    """Yields a pair (path, value) for each single setting in `given`.
+
+    `path` is the path of `given` itself.
+    """
     if isinstance(given, Mapping) and given and (not path or has_parts(kind_at(path))):
         for name, each in given.items():
             yield from _leaves(each, (*path, name))
@@ -580,9 +588,9 @@ def _is_section_at(path: SettingPath) -> bool:
 
 
 def _shown(path: SettingPath, value: Any) -> Any:
-    """Returns the value of a setting for display: HIDDEN for a secret, and a URL without its login.
+    """Returns the value of a setting for display.
 
-    An empty secret is not hidden.
+    Returns HIDDEN for a secret that is not empty, and a URL without its user name and password.
     """
     if path[:-1] == _SPARK:
         hidden = is_secret_of_spark(path[-1])
@@ -598,10 +606,10 @@ def _shown(path: SettingPath, value: Any) -> Any:
 def _lines_of(text: str) -> dict[SettingPath, int]:
     """Returns the number of the line at which each setting of a TOML text begins.
 
-    The function parses the beginning of the text up to the end of line 1, line 2, and so on. Such a
-    beginning is valid TOML only if no value continues in the next line. So the settings that are in
-    a valid beginning, but not in the previous valid beginning, begin in the line after the previous
-    one.
+    The function parses the first line of the text, the first two lines, the first three lines, and
+    so on. Such a part is valid TOML unless a value continues in the next line. A setting begins in
+    the line after the previous valid part if the next valid part is the first that contains the
+    setting.
     """
     lines, found, begin = text.splitlines(), dict[SettingPath, int](), 1
     for end in range(1, len(lines) + 1):

@@ -1,4 +1,4 @@
-"""The file and line of a declaration, with which errors about the declaration begin."""
+"""The file and line of a declaration. Errors about the declaration begin with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Source:
     def of_caller(cls, depth: int = 1) -> Source:
         """Returns the file and line of the frame `depth` levels above the calling function.
 
-        With the default of 1, the result is the place where the calling function was called.
+        With the default of 1, the result is the line that called the calling function.
         """
         # This is the documented way to get a caller's line without building a whole stack.
         frame = sys._getframe(depth + 1)  # noqa: SLF001

@@ -24,7 +24,7 @@ def lowered(name: str) -> str:
 
 
 def text(value: str) -> str:
-    """Quotes a text as a string literal of standard SQL."""
+    """Quotes a text as a string literal for standard SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 

@@ -2,15 +2,16 @@
 
 There is a kind of temporary folder for each of these uses:
 
-- a query spills rows that do not fit in memory
-- a query from the network downloads the files of a bucket that it may read
-- a proof folds a build, and an archive is checked
-- a child process with Spark stores its request and its files
-- `kappa dev` stores its root
+- rows of a query that do not fit in memory (spilled rows)
+- the files of a bucket that a query from the network reads
+- a proof that folds a build
+- the check of an archive
+- the request and the files of a child process with Spark
+- the root of `kappa dev`
 
 The name of a folder identifies the process that created the folder. Only the user can read the
-folder. The folder is deleted when the use ends. If the process was killed, the folder is deleted by
-the next process that creates a folder with the same parent, or by `kappa gc`.
+folder. The process deletes the folder after its use. If the process was killed, the folder is
+deleted by the next process that creates a folder with the same parent, or by `kappa gc`.
 """
 
 from __future__ import annotations
@@ -41,18 +42,19 @@ _OURS = re.compile(
 
 
 def make_spill_folder(parent: Path) -> Path:
-    """Creates a folder of this process for spilled rows. Raises the errors of `make_folder`.
+    """Creates a folder for the rows that a query of this process spills to disk.
 
-    Like `make_folder`, deletes the folders of dead processes below `parent`.
+    Like `make_folder`, deletes the folders of dead processes below `parent`, and raises
+    SettingsError if the folder cannot be created.
     """
     return make_folder(parent, SPILL)
 
 
 def make_folder(parent: Path, prefix: str) -> Path:
-    """Creates a folder of this process below `parent`. Deletes the folders of dead processes.
+    """Creates a temporary folder of this process below `parent`, and returns its path.
 
-    The name of the new folder begins with `prefix`. Raises SettingsError if the folder cannot be
-    created.
+    The name of the folder begins with `prefix`. First deletes the temporary folders of dead
+    processes below `parent`. Raises SettingsError if the folder cannot be created.
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def make_folder(parent: Path, prefix: str) -> Path:
 
 
 def delete_left_behind(parent: Path) -> None:
-    """Deletes the temporary folders below `parent` whose processes have died."""
+    """Deletes this user's temporary folders below `parent` whose processes have died."""
     for left in left_behind(parent):
         shutil.rmtree(left, ignore_errors=True)
 
@@ -97,18 +99,18 @@ def _is_mine(path: Path) -> bool:
 
 
 def user_cache(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's cache folder, which all projects of the user share.
+    """Returns the folder `kappa/NAME` in the user's cache folder.
 
-    Raises RuntimeError if the user has no home folder.
+    All projects of the user share this folder. Raises RuntimeError if the user has no home folder.
     """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kappa" / name
 
 
 def user_state(name: str) -> Path:
-    """Returns `kappa/NAME` in the user's folder for data that programs keep between their runs.
+    """Returns the folder `kappa/NAME` in the user's folder for data that programs keep.
 
-    Raises RuntimeError if the user has no home folder.
+    Programs keep these data between their runs. Raises RuntimeError if the user has no home folder.
     """
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "kappa" / name

@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 
 def growth(before: float, now: float, seconds: float) -> float:
-    """Returns the increase of a count per second, or 0 if the count has decreased.
+    """Returns by how much a count has increased per second, or 0 if the count has decreased.
 
     A count decreases, for example, when the counted work starts again.
     """
@@ -85,9 +85,9 @@ def seconds_left(done: float, total: float, rate: float | None) -> float | None:
 
 
 def pace_text(done: float, total: float, rate: float | None) -> str:
-    """Formats a rate and the time left: `1,200/s, 40 s left`. Returns "" if no time is left.
+    """Formats a rate and the time left, for example `1,200/s, 40 s left`.
 
-    Also returns "" if the rate is unknown or 0.
+    Returns "" if `done` has reached `total`, or if the rate is unknown or 0.
     """
     left = seconds_left(done, total, rate)
     return f"{rate:,.0f}/s, {left:,.0f} s left" if left else ""

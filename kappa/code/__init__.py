@@ -1,12 +1,12 @@
-"""The version of a pipeline's code: sources, reached code, fingerprint and snapshot.
+"""The version of a pipeline's code: sources, reached code, fingerprint and code snapshot.
 
-This package runs the user's files. It uses Spark only in a child process. It reads no topic and no
-table. Read the modules in this order:
+This package runs the user's files. Only its child processes use Spark. The package reads no topic
+and no table. Read the modules in this order:
 
 - sources.py: finds the file of a project's module by the module's name.
 - scan.py: splits a module into imports and statements, without the parts that do not affect rows.
 - reach.py: finds all code that affects a pipeline's rows, beginning with the pipeline's function.
-- importer.py: imports a project's modules from one folder: the working tree or a snapshot.
+- importer.py: imports a project's modules from the working tree or from a build's code snapshot.
 - names.py: reads the names that a project's files declare, without running the files.
 - project.py: loads the pipelines that a project declares.
 - mistakes.py: finds all mistakes in the declarations of a file that cannot be imported.

@@ -1,9 +1,9 @@
 """A build's code snapshot: the project's files at the time when the build was born.
 
-The files are stored under `builds/<build>/code/`. A build always runs from its own snapshot, so
-that a restart of v1 runs the code of v1 even if the working tree has changed. The birth certificate
-contains the SHA-256 of every file. A changed file is an error (Broken), since the build's tables
-were folded by other code.
+The files are stored under `builds/<build>/code/`. A build always runs from its own code snapshot.
+So after a restart, a build still runs the code of its version, even if the working tree has
+changed. The birth certificate contains the SHA-256 of every file. A changed file is an error
+(Broken), since other code has folded the build's tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def snapshot_files(module: str, find: Find) -> Mapping[str, bytes]:
     """Returns the content of each file that an import of `module` reads, by path.
 
     The result includes data files that the declarations name. The project must be loaded first,
-    because only loading shows which files these are.
+    because Kappa learns the names of the data files only when it loads the project.
     """
     code = {path: source.content for path, source in imported_files(module, find).items()}
     return {**code, **named_files(code)}
@@ -51,27 +51,27 @@ def ensure_snapshot(store: Store, build: str, contents: Mapping[str, bytes]) -> 
 
 
 def read_snapshot(store: Store, birth: Birth) -> Mapping[str, bytes]:
-    """Returns the content of each file in a build's snapshot, by path, without checking hashes.
+    """Returns the content of each file in a build's code snapshot, by path.
 
-    Missing files are left out.
+    The hashes of the files are not checked. The result does not contain files that are missing.
     """
     found = ((path, store.get(f"{_code_folder(birth.build)}/{path}")) for path in birth.sources)
     return {path: content for path, content in found if content is not None}
 
 
 def load_snapshot(store: Store, birth: Birth) -> Pipeline:
-    """Loads the pipeline of a build from the build's own code.
+    """Loads the pipeline of a build from the build's code snapshot.
 
-    From then on, this process imports project modules only from that code. Spark's workers also
-    import them only from that code if engine/spark/workers.py has set them up for it. Raises Broken
-    if a file of the snapshot is missing, was changed or was added, or if the code no longer runs
-    (for example, because a library has changed).
+    From then on, this process imports project modules only from this code snapshot. Spark's Python
+    workers do so too if engine/spark/workers.py has prepared them. Raises Broken if a file of the
+    code snapshot is missing, was changed or was added, or if the code no longer runs (for example,
+    because a library has changed).
     """
     return load_with_place(store, birth)[1]
 
 
 def snapshot_sources(store: Store, birth: Birth) -> Sources:
-    """Returns the modules of a build's own code, as files on this host.
+    """Returns the modules of a build's code snapshot, as files on this host.
 
     If the root is in a bucket, first copies the files to this host. Raises Broken if the copy
     differs from the files at the build's birth.
@@ -87,9 +87,9 @@ def snapshot_sources(store: Store, birth: Birth) -> Sources:
 
 
 def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline]:
-    """Loads a build's pipeline as `load_snapshot` does, and also returns the pipeline's place.
+    """Loads a build's pipeline as `load_snapshot` does, and returns (place, pipeline).
 
-    The place is the module and the attribute in the build's code.
+    The place is the module and the attribute in the build's code that contain the pipeline.
     """
     ensure_unchanged(store, birth)
     sources = snapshot_sources(store, birth)
@@ -117,7 +117,7 @@ def load_with_place(store: Store, birth: Birth) -> tuple[PipelinePlace, Pipeline
 
 
 def ensure_unchanged(store: Store, birth: Birth) -> None:
-    """Raises Broken if a file of a build's code is missing, was changed or was added."""
+    """Raises Broken if a file of a build's code snapshot is missing, was changed or was added."""
     prefix = f"{_code_folder(birth.build)}/"
     there = {
         name.removeprefix(prefix): hashlib.sha256(store.get(name) or b"").hexdigest()

@@ -1,8 +1,9 @@
 """The version of a pipeline: a fingerprint of everything that determines the pipeline's rows.
 
-The version is computed from the code that the function reaches (reach.py), the topics, tables,
-views, sinks and alerts, and the number of the platform's semantics. Comments, docstrings, layout
-and annotations do not count. A change of a helper in another module does count.
+The version is computed from the code that the function reaches (reach.py), from the topics, tables,
+views, sinks and alerts, and from a number that increases when Kappa computes other rows from the
+same declarations. Comments, docstrings, layout and annotations do not count. A change of a helper
+in another module does count.
 
 The rows version is a fingerprint of only those parts that determine rows. Views that are not
 maintained are computed when they are read, and checks, sinks and alerts only read rows. Versions
@@ -90,7 +91,7 @@ def compute_fingerprint(pipeline: Pipeline, module: str, attribute: str, find: F
 
 
 def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
-    """Returns a description of each declared part, by the name of the part.
+    """Returns a description of each declared part of a pipeline, by the name of the part.
 
     A description is a text with one line for each fact. The name of a part is, for example, `table
     delays`.
@@ -110,11 +111,11 @@ def declaration_lines(pipeline: Pipeline) -> Mapping[str, str]:
 
 
 def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) -> Pipeline:
-    """Returns a pipeline with the policy `on_error` that was in force when the build was born.
+    """Returns a pipeline with the policy `on_error` that was in force when its build was born.
 
-    The policy decides what happens to a record on which the function fails. Under Kappa's earlier
-    rules, a pipeline without a declared policy stopped at such a record. Under the present rules,
-    the record is a reject.
+    `parts` and `semantics` come from the build's birth certificate. The policy decides what happens
+    if the function fails on a record. In old versions of Kappa, a pipeline without a declared
+    policy stopped at such a record. Now, such a record is a reject.
     """
     if semantics >= _REJECTING or _ON_ERROR in parts:
         return pipeline
@@ -122,14 +123,14 @@ def as_of_birth(pipeline: Pipeline, parts: Mapping[str, str], semantics: int) ->
 
 
 def version_of(parts: Mapping[str, str]) -> str:
-    """Returns the version: a hash of the names and the hashes of all parts."""
+    """Returns the version of a pipeline: a hash of the names and the hashes of all its parts."""
     return _short_hash(json.dumps(parts, sort_keys=True), _VERSION_DIGITS)
 
 
 def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
-    """Returns the rows version of a declared pipeline.
+    """Returns the rows version of a pipeline that the project declares.
 
-    `parts` contains the parts of the pipeline's version.
+    `parts` contains the hashes of the parts of the pipeline's version.
     """
     checks = {table.name: table.checks for table in pipeline.tables}
     checks |= {view.name: view.checks for view in pipeline.views}
@@ -137,10 +138,10 @@ def declared_rows_version(pipeline: Pipeline, parts: Mapping[str, str]) -> str:
 
 
 def born_rows_version(birth: Birth) -> str:
-    """Returns the rows version of a build.
+    """Returns the rows version of a build, computed from its birth certificate.
 
-    An old birth certificate contains no declarations. In this case, only builds of the same version
-    have the same rows version.
+    An old birth certificate contains no declarations. Then two builds have the same rows version
+    only if they have the same version.
     """
     checks = {table.name: table.checks for table in birth.tables}
     return _rows_version(birth.parts, birth.declarations, checks)
@@ -164,7 +165,8 @@ def _rows_version(
 def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the names of the parts in which two versions differ.
 
-    The parts of the code come first, then the declarations, then the platform's part.
+    The parts of the code come first, then the declarations, and then the part that stands for the
+    rules of Kappa itself.
     """
     return tuple(
         part for part in sorted({*old, *new}, key=_part_rank) if old.get(part) != new.get(part)
@@ -226,15 +228,15 @@ def _part_rank(part: str) -> tuple[int, str]:
 
 
 def has_identity(lines: str) -> bool:
-    """Returns True if the lines of a topic declare an identity.
+    """Returns True if the lines of a topic's declaration contain an identity.
 
-    Then the folded records also depend on the identities that Kappa has stored.
+    Then the rows also depend on the identities that the build remembers.
     """
     return any(line.startswith(_IDENTITY) for line in lines.splitlines())
 
 
 def has_key_format(lines: str) -> bool:
-    """Returns True if the lines of a topic declare a format of the keys.
+    """Returns True if the lines of a topic's declaration determine the format of the keys.
 
     A format of database changes also determines the format of the keys.
     """
@@ -242,12 +244,15 @@ def has_key_format(lines: str) -> bool:
 
 
 def has_changes(lines: str) -> bool:
-    """Returns True if the lines of a topic declare that the records are changes of a database."""
+    """Returns True if, by the lines of a topic's declaration, its records are database changes."""
     return any(line.startswith(_CHANGES) for line in lines.splitlines())
 
 
 def without_checks(lines: str, checks: Sequence[str]) -> str:
-    """Returns a table's lines without the lines of `checks`, since checks do not affect rows."""
+    """Returns the lines of a table's declaration without the lines of its `checks`.
+
+    Checks do not affect rows.
+    """
     return lines.removesuffix("\n".join(_check_lines(checks))).rstrip("\n")
 
 

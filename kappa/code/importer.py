@@ -1,9 +1,9 @@
-"""An importer of a project's modules from one folder: the working tree or a snapshot.
+"""An importer of a project's modules from one folder: the working tree or a code snapshot.
 
 Only one folder is open at a time. When another folder is opened, the modules of the previous folder
 are removed from `sys.modules`, so that all modules are loaded again. Nothing is added to
 `sys.path`, since a `pipelines/calendar.py` in `sys.path` would break pandas. No bytecode is stored:
-its time stamp has whole seconds, and two edits may be made within one second.
+its time stamp has whole seconds, and a user may edit a file twice within one second.
 
 PySpark asks the JVM for the meaning of a type such as "int" as soon as a decorator `@udf("int")`
 runs. But a project is also loaded by processes without a JVM (the command line, Spark's Python
@@ -48,8 +48,8 @@ FOLDER_VARIABLE = "KAPPA_SOURCES"
 def open_sources(sources: Sources) -> None:
     """Makes the files of `sources` importable as the project's modules.
 
-    This applies to this process, and to the workers that this process starts afterwards. Project
-    modules that were imported before are removed from `sys.modules`.
+    This process, and the Python workers of Spark that it starts afterwards, import these files.
+    Project modules that were imported before are removed from `sys.modules`.
     """
     # This import takes half a second: only loading a project pays, whose files import PySpark.
 
@@ -65,7 +65,7 @@ def open_sources(sources: Sources) -> None:
 
 
 class _Importer(MetaPathFinder):
-    """A finder for the modules of a `Sources`. Python asks this finder before all others."""
+    """A finder of the modules of a `Sources`, which Python asks before all others."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -104,10 +104,10 @@ class _Loader(SourceFileLoader):
 
 
 def _stale_modules(sources: Sources) -> set[str]:
-    """Returns the names of loaded modules that an import from `sources` must load again.
+    """Returns the names of the loaded modules that an import from `sources` must load again.
 
-    These are the modules of `pipelines`, and the modules whose files are in the folder of
-    `sources`.
+    These are the modules of the package `pipelines`, and all modules whose files are in the folder
+    of `sources`.
     """
     within = f"{sources.folder}{os.sep}"
     return {
@@ -146,9 +146,9 @@ _ask_spark: Callable[[str], T.DataType] = vars(pyspark.sql.udf)[_READER]
 
 
 def read_types_without_session() -> None:
-    """Replaces PySpark's parser for the types of UDFs by `read_type`, in this process.
+    """Makes PySpark parse the types of UDFs with `read_type`, in this process.
 
-    So these types can be parsed without a Spark session.
+    So PySpark can parse these types without a Spark session.
     """
     setattr(pyspark.sql.udf, _READER, read_type)
 

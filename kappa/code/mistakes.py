@@ -1,10 +1,10 @@
 """Finds all mistakes in the declarations of a file. An import would end at the first mistake.
 
-The statements at the top level of the file are run one by one. A statement is skipped if it uses a
-name that a wrong statement should have declared, since it would only repeat the mistake. Within a
-wrong statement, each declaration is tried separately. After the first mistake, only imports,
-definitions, declarations and constants are run, because an import would not have run the later
-statements.
+This module runs the statements at the top level of the file one by one. It skips a statement that
+uses a name which a wrong statement should have declared, since such a statement would only repeat
+the mistake. Within a wrong statement, it tries each declaration separately. After the first
+mistake, it runs only imports, definitions, declarations and constants, because an import would not
+have run the later statements.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def _mistakes_within(
 
 
 def _line_in(error: BaseException, file: Path) -> int:
-    """Returns the line number of the innermost frame in `file`, from an error's traceback."""
+    """Returns the number of the line in `file` at which an error was raised.
+
+    The line comes from the innermost frame in `file` of the error's traceback.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return next(each.lineno or 1 for each in reversed(frames) if each.filename == str(file))
 
@@ -112,7 +115,7 @@ def _names_used(statement: ast.stmt) -> set[str]:
 
 
 def _names_bound(statement: ast.stmt) -> set[str]:
-    """Returns the names that a statement at the top level of a file would bind."""
+    """Returns the names to which a top-level statement of a file would assign values."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return {statement.name}
     return {

@@ -34,8 +34,8 @@ _ABSENT: Mapping[str, str] = dict.fromkeys(
 def explained_misuse(error: BaseException, where: str) -> DeclarationError | None:
     """Converts an error of Python to a DeclarationError with a correction.
 
-    `where` is the `file:line` at which the error was raised. Returns None if the error is of
-    another kind.
+    `where` is the `file:line` at which the error was raised. Returns None unless the error is a
+    call with wrong arguments or the use of an unknown name.
     """
     match error:
         case TypeError():
@@ -54,9 +54,9 @@ def explained_misuse(error: BaseException, where: str) -> DeclarationError | Non
 
 
 def no_name_in(module: ModuleType, name: str, where: str) -> DeclarationError:
-    """Returns the error for a name that code uses, and that the module `module` does not contain.
+    """Returns the error for code that uses a name which the module `module` does not contain.
 
-    `where` is the `file:line` at which the name is used.
+    `where` is the `file:line` at which the code uses the name.
     """
     # Some modules make the names of `__all__` only when they are asked for.
     names = {*dir(module), *getattr(module, "__all__", ())}
@@ -104,9 +104,9 @@ def _explained_call(told: str, where: str) -> DeclarationError | None:
 
 
 def _example(name: str, called: Any) -> str:
-    """Returns the first call of a function or class, from the example in its docstring.
+    """Returns a call of the function or class `called`, from the example in its docstring.
 
-    If the docstring contains no such call, returns `NAME(...)`.
+    The result is the first such call. If the docstring contains no such call, returns `NAME(...)`.
     """
     text = (inspect.getdoc(called) or "").partition("Example:\n")[2]
     for node in ast.walk(ast.parse(dedent(text))):

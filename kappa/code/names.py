@@ -1,8 +1,8 @@
 """The names that the files in `pipelines/` declare, read from the files' text.
 
-No file is imported, since importing the user's code could take seconds: a shell requests the names
-each time the TAB key is pressed, and the page draws the declared pipelines. A name that the code
-computes is not found.
+No file is imported, since importing the user's code could take seconds. But a shell needs the names
+each time the user presses TAB, and the page needs them to draw the declared pipelines. The
+functions do not find names that code computes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class WrittenPipeline:
     """A pipeline as the text of its file declares it.
 
     `topics` are the names of the topics that the pipeline reads. `relations` are its tables and
-    views, each as (kind, name). A topic or table whose name is not in the text of this file is left
-    out.
+    views, each as (kind, name). Both leave out names that are not in the text of this file.
     """
 
     name: str

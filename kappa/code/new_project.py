@@ -1,4 +1,4 @@
-"""Creates a new project: the files of a template, and the commands to type next.
+"""Creates a new project from a template, and finds the commands that a user types next.
 
 Templates are folders of complete projects in kappa/templates. The files in `_shared` belong to
 every template. The first block of commands in a template's README contains the commands to type
@@ -29,7 +29,7 @@ def template_names() -> tuple[str, ...]:
 
 
 def template_files(template: str) -> dict[str, bytes]:
-    """Returns the files of a template, by their paths in a project.
+    """Returns the contents of a template's files, by their paths in a project.
 
     Raises UsageError if there is no template of that name.
     """
@@ -54,7 +54,7 @@ def create_project(name: str, template: str, *, beside: Path = Path()) -> tuple[
     """Writes the files of a template into the folder `name`, and returns their paths.
 
     A relative `name` is a path in the folder `beside`. Raises UsageError, and writes nothing, if
-    the name is not valid, if there is no such template, or if one of the files exists.
+    the name is not valid, if there is no such template, or if one of the files already exists.
     """
     folder = beside / _project_folder(name)
     if folder.exists() and not folder.is_dir():
@@ -118,7 +118,7 @@ def _is_taken(folder: Path, path: str) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Creates a folder and its missing parents, with the mode that the user's own umask allows."""
+    """Creates a folder and its missing parents, with the mode that the user's umask allows."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir()

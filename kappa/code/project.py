@@ -73,7 +73,7 @@ def load_pipelines(project: Path) -> Mapping[str, Pipeline]:
 
 
 def load_project(project: Path) -> LoadedProject:
-    """Loads all files in `pipelines/` again.
+    """Loads all files in `pipelines/`, also those that this process has loaded before.
 
     Raises DeclarationError as `load_files` does, and also if a file cannot be loaded. The message
     begins with the user's file and line.
@@ -84,7 +84,7 @@ def load_project(project: Path) -> LoadedProject:
 
 
 def load_files(project: Path) -> LoadedProject:
-    """Loads the files in `pipelines/` again. Files with errors are collected in `refused`.
+    """Loads all files in `pipelines/`. Collects the errors of files in `refused`.
 
     The output of the files is written to stderr. An import may run any code, and may never end. So
     each file is first imported in another process, with limits. Raises DeclarationError, with the
@@ -141,9 +141,9 @@ def _no_module(file: Path) -> DeclarationError:
 
 
 def _endless_imports(names: Mapping[Path, str], sources: Sources) -> dict[Path, DeclarationError]:
-    """Imports the files in a process with limits. Returns errors for files that exceed a limit.
+    """Imports files in a process with limits. Returns errors for files that exceed one.
 
-    `names` maps each file to the module's name.
+    `names` maps each file to the name of its module.
     """
     cut = try_each(
         {str(file): partial(load_module, name, sources) for file, name in names.items()},
@@ -174,9 +174,10 @@ def _traced_line(trace: str, folder: Path) -> str | None:
 
 
 def load_module(name: str, sources: Sources) -> ModuleType:
-    """Imports a module from `sources`, which must be open (`open_sources`).
+    """Imports a module from `sources`, and returns the module.
 
-    Raises DeclarationError, with the line, if the module cannot be run.
+    Call `open_sources` first, which makes the files of `sources` importable. Raises
+    DeclarationError, with the line, if the module cannot be run.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -194,9 +195,10 @@ def load_module(name: str, sources: Sources) -> ModuleType:
 
 
 def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
-    """Imports a module from `sources`, which must be open, and returns its pipeline `name`.
+    """Imports a module from `sources`, and returns the module's pipeline `name`.
 
-    Raises DeclarationError if the module cannot be run or has no such pipeline.
+    Call `open_sources` first, which makes the files of `sources` importable. Raises
+    DeclarationError if the module cannot be run or has no such pipeline.
     """
     for _, pipeline in pipelines_in(load_module(module, sources)):
         if pipeline.name == name:
@@ -205,7 +207,7 @@ def load_pipeline(name: str, module: str, sources: Sources) -> Pipeline:
 
 
 def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]:
-    """Yields the place and the object of each pipeline in a loaded module.
+    """Yields a pair (place, pipeline) for each pipeline in a loaded module.
 
     Pipelines that the module imports from other modules are included.
     """
@@ -215,7 +217,10 @@ def pipelines_in(module: ModuleType) -> Iterator[tuple[PipelinePlace, Pipeline]]
 
 
 def line_in(error: BaseException, folder: Path) -> str | None:
-    """Returns `file:line` of an error's innermost frame in `folder`, or None if there is none."""
+    """Returns `file:line` of the innermost frame in `folder`, from an error's traceback.
+
+    Returns None if no frame is in `folder`.
+    """
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -275,7 +280,10 @@ def _explained_error(error: BaseException, folder: Path, where: str) -> Declarat
 
 
 def _missing_name(error: ImportError) -> str | None:
-    """Returns the name that an import did not find in a loaded module; None for other failures."""
+    """Returns the name that an import did not find in a module, although the module was loaded.
+
+    Returns None for all other import errors.
+    """
     found = _NO_NAME.match(error.msg)
     return found[1] if found is not None and error.name in sys.modules else None
 
@@ -330,7 +338,7 @@ def _refuse_differing_topics(pipelines: Mapping[str, Pipeline]) -> None:
 
 
 def _refuse_overlaps(pipelines: Mapping[str, Pipeline]) -> None:
-    """Checks that no pattern overlaps with another declaration.
+    """Checks that no pattern stands for a topic that another declaration also declares.
 
     Raises DeclarationError if a pattern matches a topic that is declared by its name, if a sink
     writes to a topic that has joined a pattern, or if a topic has joined two patterns.

@@ -1,10 +1,11 @@
-"""The code that affects a pipeline's rows: all statements that the pipeline's function reaches.
+"""Finds the code that affects a pipeline's rows: all that its function reaches.
 
-The search follows names from module to module. It only reads the code, and runs nothing. If the
-code does not show which names of a module are reached, the whole module counts. If the code does
-not even show which module is imported (an import by a computed name), a DeclarationError is raised,
-because no snapshot could be made. The search cannot see files, environment variables and network
-connections that the code uses at run time; so a pipeline's function must be pure.
+A search follows names from module to module. It only reads the code, and runs nothing. If the code
+does not show which names of a module are reached, the whole module counts. If the code does not
+even show which module is imported (an import by a computed name), the search raises a
+DeclarationError, because no code snapshot could be made. The search cannot see the files,
+environment variables and network connections that the code uses at run time; so a pipeline's
+function must be pure.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _IMPORTS_BY_NAME = frozenset({"import_module", "__import__"})
 def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
     """Returns the parts of the project's code that `attribute` of `module` reaches.
 
-    A key is the name of a part, such as `function pipelines/flights.py:on_time`, and a value is the
-    part's normal form. Raises DeclarationError, with the line, if the code imports a module by a
-    computed name.
+    A key is the name of a part, such as `function pipelines/flights.py:on_time`. A value is the
+    text of the part, without the differences that cannot affect rows. Raises DeclarationError, with
+    the line, if the code imports a module by a computed name.
     """
     walk = _CodeWalk(find)
     walk.name(module, attribute)
@@ -46,9 +47,10 @@ def reached_parts(module: str, attribute: str, find: Find) -> Mapping[str, str]:
 def reached_statements(
     module: str, attribute: str, find: Find
 ) -> tuple[tuple[ScannedModule, tuple[Statement, ...]], ...]:
-    """Returns the statements that `attribute` of `module` reaches, grouped by module and part.
+    """Returns the statements that `attribute` of `module` reaches.
 
-    Raises DeclarationError as `reached_parts` does.
+    The statements are grouped by part. Each element contains the module of a part, and the
+    statements of this part. Raises DeclarationError as `reached_parts` does.
     """
     walk = _CodeWalk(find)
     walk.name(module, attribute)
@@ -81,9 +83,9 @@ def imported_files(module: str, find: Find) -> Mapping[str, SourceFile]:
 
 
 class _CodeWalk:
-    """A search through the code, with the parts that were found so far.
+    """A search for the parts of a project's code that a pipeline's function reaches.
 
-    Each name and each module is visited only once.
+    The search visits each name and each module only once.
     """
 
     def __init__(self, find: Find) -> None:
@@ -94,7 +96,7 @@ class _CodeWalk:
         self._seen: set[tuple[str, str, str]] = set()
 
     def name(self, module: str, name: str) -> None:
-        """Adds all code that the name `name` of a module reaches."""
+        """Adds to the result all code that a name of a module reaches."""
         scanned = self._scanned_module(module)
         if scanned is None or self._is_visited("name", module, name):
             return
@@ -109,9 +111,9 @@ class _CodeWalk:
             self.whole(f"{module}.{name}" if self._scanned_module(f"{module}.{name}") else module)
 
     def reach_import(self, module: str) -> None:
-        """Adds the statements that an import of a module runs.
+        """Adds to the result the statements that run when a module is imported.
 
-        The statements of all modules that this module imports are added too.
+        The module itself may import other modules; the statements of these modules are added too.
         """
         for each in module_parents(module):
             scanned = self._scanned_module(each)
@@ -125,7 +127,7 @@ class _CodeWalk:
                 self._add_part(f"statements {scanned.source.path}", scanned, scanned.effects)
 
     def whole(self, module: str) -> None:
-        """Adds all code of a module, and all code that the module reaches."""
+        """Adds to the result all code of a module, and all code that this code reaches."""
         scanned = self._scanned_module(module)
         if scanned is None or self._is_visited("whole", module, ""):
             return
@@ -149,10 +151,11 @@ class _CodeWalk:
         self.parts[part] = "\n".join([*(statement.text for statement in statements), *meanings])
 
     def _follow_names(self, scanned: ScannedModule, statement: Statement) -> Iterator[str]:
-        """Adds the code of all names that a statement reads.
+        """Adds to the result the code of all names that a statement reads.
 
-        Yields the meanings of imported names, which become part of the normal form, since the text
-        of the statement does not contain them.
+        Yields a line `NAME = FULL NAME` for each imported name that the statement reads. These
+        lines become part of the normal form, since the statement's text does not contain the full
+        names.
         """
         module = scanned.source.module
         chains = set(_dotted_chains(statement.node))
@@ -202,9 +205,11 @@ class _CodeWalk:
                 self.whole(named)
 
     def _reach_attributes(self, module: str, uses: list[tuple[str, ...]]) -> None:
-        """Adds the code of those attributes of a module that are used.
+        """Adds to the result the code of the attributes of a module that a statement uses.
 
-        If the module is also used as a value, adds the whole module.
+        Each element of `uses` contains the names after the module's name in a dotted expression. If
+        an element is empty, the statement uses the module itself as a value, and the whole module
+        is added.
         """
         for attributes in uses:
             inside, rest = module, list(attributes)
@@ -259,7 +264,7 @@ def _part_kind(statements: tuple[Statement, ...]) -> str:
 
 
 def _dotted_chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields each dotted expression in a statement: the first name, and all attributes after it."""
+    """Yields the first name and all further attributes of each dotted expression in a node."""
     found = expression_root(node)
     if found is not None:
         yield found

@@ -32,7 +32,10 @@ _DECLARES_PIPELINE = frozenset({"kappa.pipeline", "kappa.declare.pipeline.pipeli
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The meaning of an imported name: a module, or (with `name`) a name in a module."""
+    """The meaning of an imported name: a module, or a name in a module.
+
+    `name` is None if the meaning is the module itself.
+    """
 
     module: str
     name: str | None = None
@@ -44,9 +47,9 @@ class Imported:
 def imported_by(
     node: ast.Import | ast.ImportFrom, source: SourceFile, find: Find
 ) -> Iterator[tuple[str, Imported]]:
-    """Yields each name that an import statement binds, with the meaning of the name.
+    """Yields a pair for each name that an import statement binds: the name, and its meaning.
 
-    The name is `*` for an import of all names.
+    The name is `*` for an import of all names. `find` returns the file of a project's module.
     """
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -71,7 +74,10 @@ def imported_by(
 
 
 def absolute_name(module: str, level: int, source: SourceFile) -> str:
-    """Returns the full name of a module that `source` imports with `level` leading dots."""
+    """Returns the full name of a module that `source` imports by a relative name.
+
+    `level` is the number of dots before the relative name; 0 means that the name is absolute.
+    """
     if level == 0:
         return module
     package = source.module.split(".") if source.is_package else source.module.split(".")[:-1]
@@ -80,7 +86,10 @@ def absolute_name(module: str, level: int, source: SourceFile) -> str:
 
 
 def module_parents(module: str) -> Iterator[str]:
-    """Yields the packages that contain a module, the outermost first, and then the module."""
+    """Yields the names of the packages that contain a module, the outermost first.
+
+    The last name is that of the module itself.
+    """
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         yield ".".join(parts[:depth])
@@ -100,33 +109,38 @@ def expression_root(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A top-level statement of a module, in normal form, with the module's names that it reads."""
+    """A top-level statement of a module, without the differences that cannot affect rows.
+
+    `names` are the names of the module that the statement reads.
+    """
 
     node: ast.stmt
     names: frozenset[str]
 
     @property
     def text(self) -> str:
-        """The normal form as text. Statements with the same normal form have the same text.
+        """Returns the statement in normal form, as text.
 
-        Comments, layout and annotations do not affect the text.
+        Statements that differ only in comments, layout or annotations have the same text.
         """
         return repr(_plain_form(self.node))
 
 
 def normalized_statement(node: ast.stmt, imports: Mapping[str, list[Imported]]) -> ast.stmt | None:
-    """Converts a statement to normal form. Returns None if nothing is left of the statement.
+    """Converts a statement to normal form: removes the differences that cannot affect rows.
 
-    `imports` contains the meanings of the names that the module imports.
+    Returns None if nothing is left of the statement. `imports` contains the meanings of the names
+    that the module imports.
     """
     normal: ast.stmt | None = _Normalizer(imports).visit(node)
     return normal
 
 
 class _Normalizer(ast.NodeTransformer):
-    """Removes docstrings, statements without effect, and annotations that no code reads.
+    """A transformer that removes the parts of statements that cannot affect rows.
 
-    A statement without effect consists only of a constant.
+    These are docstrings, statements that consist only of a constant, and annotations that no code
+    reads.
     """
 
     def __init__(self, imports: Mapping[str, list[Imported]]) -> None:
@@ -228,20 +242,20 @@ def _plain_form(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The names in a module that refer to code of the project.
+    """The names in a module that refer to the project's own code.
 
-    A call of such code while the module is imported may change values.
+    A call of this code while the module is imported may change values.
     """
 
     defines: Mapping[str, tuple[Statement, ...]]
     imported: frozenset[str]
 
     def does_something(self, node: ast.stmt) -> bool:
-        """Returns True if an import that runs this statement may do more than bind names.
+        """Returns True if importing this statement may do more than bind names.
 
         A decorator or a base class of the project may register something. A call of the project's
-        code may do so too, unless the called function is in the same module and clearly changes
-        nothing.
+        code may have an effect too, unless the called function is in the same module and clearly
+        changes nothing.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -312,7 +326,7 @@ class OwnNames:
 
 
 def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes of a statement that are run by an import: all except bodies of functions."""
+    """Yields the nodes of a statement that an import runs: all except the bodies of functions."""
     yield node
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -354,10 +368,10 @@ def _inner_statements(node: ast.Try | ast.If) -> Iterator[ast.stmt]:
 class ScannedModule:
     """The statements, names and imports of a module.
 
-    `defines` contains, for each name, the statements that bind the name, in order. `imports`
-    contains the meanings of the names that imports bind. `effects` contains the statements that
-    have an effect on import. `stars` contains the modules from which all names are imported.
-    `loads` contains the modules that are loaded when this module is imported.
+    `defines` maps each name to the statements that bind the name, in order. `imports` maps each
+    imported name to its meanings. `effects` contains the statements that do more than bind names
+    when the module is imported. `stars` contains the modules from which all names are imported.
+    `loads` contains the modules of the project that Python loads when this module is imported.
     """
 
     source: SourceFile
@@ -449,7 +463,7 @@ def _unless_typing_or_main(node: ast.stmt) -> list[ast.stmt]:
 
 
 def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
-    """Returns the names of the module that a statement reads, at any depth.
+    """Returns the names of the module that a statement reads, including its inner statements.
 
     Python's own rules of scope apply. `here` contains the names that the module binds.
     """
@@ -476,7 +490,7 @@ def _names_read(node: ast.stmt, here: frozenset[str]) -> frozenset[str]:
 
 
 def _bound_by(node: ast.stmt, source: SourceFile, find: Find) -> set[str]:
-    """Returns the names of the module that a statement binds in any of its branches."""
+    """Returns the names of the module that a statement may bind, in any branch of the statement."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     bound: set[str] = set()

@@ -1,8 +1,8 @@
 """The Python files of a project, or of one build's code snapshot, by module name.
 
-The same rule finds the file of a module for imports (kappa/code/importer.py), for the fingerprint
-(reach.py) and for snapshots (code_snapshot.py). So the files that run are also the files that are
-hashed and stored. This module reads files, but does not import them.
+This module finds the files for imports (importer.py), for the fingerprint (reach.py) and for code
+snapshots (code_snapshot.py). So Kappa hashes and stores the same files that run. This module reads
+files, but does not import them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Find = Callable[[str], SourceFile | None]
 class Location:
     """The location of a module: its file, and the folder of its submodules if it is a package.
 
-    The file is None for a folder without `__init__.py`.
+    `file` is None for a folder without `__init__.py`.
     """
 
     file: Path | None
@@ -49,11 +49,12 @@ class Location:
 class Sources:
     """The modules of the project in one folder.
 
-    These are the modules in `pipelines/`, by names such as `pipelines.flights`; the modules in the
-    project's folder; and also the modules in `pipelines/` by their bare names, such as `flights`. A
-    module of the standard library or of Kappa is preferred to a project's module of the same name.
-    An installed package is preferred to a bare name in `pipelines/`, so that `pipelines/delta.py`
-    hides no library. Results are cached: create a new `Sources` to see changed files.
+    The modules in `pipelines/` have names such as `pipelines.flights`, and also bare names such as
+    `flights`. The modules in the project's folder itself have bare names. If two modules have the
+    same name, a module of the standard library or of Kappa takes precedence over a module of the
+    project. An installed package takes precedence over a bare name in `pipelines/`, so that
+    `pipelines/delta.py` does not hide a library. Results are cached: create a new `Sources` to see
+    changed files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +65,7 @@ class Sources:
         self._bases: dict[str, Path | None] = {}
 
     def find(self, module: str) -> SourceFile | None:
-        """Returns the file of a module, or None if the project has no file for it."""
+        """Returns the file of a module, or None if the project has no file for this module."""
         place = self.locate_module(module)
         if place is None or place.file is None:
             return None
@@ -87,7 +88,7 @@ class Sources:
     def pipeline_files(self) -> tuple[Path, ...]:
         """Returns the Python files directly in `pipelines/`, sorted by name, except `__init__.py`.
 
-        Hidden files are left out, since editors create them.
+        The result does not contain hidden files, since editors create such files.
         """
         return tuple(
             sorted(
@@ -101,8 +102,8 @@ class Sources:
         """Returns the Python files that are probably modules of the project.
 
         These are the files in the project's folder, in `pipelines/`, in packages in the project's
-        folder, and in subfolders of `pipelines/`. Other folders are left out, since they may
-        contain very many other files.
+        folder, and in subfolders of `pipelines/`. Files in other folders are not returned, since
+        such folders may contain very many files.
         """
         folders = [
             self.folder,
@@ -120,9 +121,10 @@ class Sources:
         )
 
     def changed_at(self) -> dict[Path, int]:
-        """Returns the time of each file's last change, in nanoseconds since 1970.
+        """Returns the time of each file's last change, in nanoseconds since 1970, by path.
 
-        The files are those of `python_files`. A file that cannot be read is left out.
+        The files are those of `python_files`. The result does not contain files that cannot be
+        read.
         """
         found = {}
         for path in self.python_files():

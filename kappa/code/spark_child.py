@@ -1,11 +1,11 @@
 """A child process with its own Spark, which answers requests about pipelines.
 
 Commands do not run Spark in their own process: Spark takes seconds to start, and the user's
-functions could do anything to the process. If the platform runs, a command uses one of the
-platform's spares, whose Spark has already started. Otherwise the command starts a child
-(kappa/engine/children/). The request, the answer and all temporary files of the child are in a
-folder that is deleted when the child ends. The child ends when the command's process ends. The
-programs that a child runs are in engine/children/, such as describe.py and law_program.py.
+functions could do anything to the process. If the platform runs, a command uses a spare of the
+platform as the child: Spark already runs in the spare. Otherwise the command starts a child itself.
+The request, the answer and all temporary files of the child are in a folder that is deleted when
+the child ends. The child ends when the command's process ends. The programs that a child runs are
+in kappa/engine/children, such as describe.py and law_program.py.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def ask_program(
     say: Callable[[str], None] = lambda _line: None,
     more: Callable[[], Mapping[str, object]] = dict,
 ) -> dict[str, Any]:
-    """Returns a program's answer about each pipeline of the project in `folder`, by name.
+    """Runs a program in a child process with Spark, and returns the program's answers.
 
-    The program handles one pipeline after the other. If a pipeline takes too long, the child is
-    killed, and another process handles the remaining pipelines. Raises KappaError if Spark does not
-    start.
+    The result contains an answer for each pipeline, by the pipeline's name. The program handles one
+    pipeline after the other. If a pipeline takes too long, the child is killed, and another process
+    handles the remaining pipelines. Raises KappaError if Spark does not start.
 
     Args:
         settings: The project's settings.
@@ -75,7 +75,7 @@ def ask_program(
         seconds: Returns the time limit of a pipeline, given the number of pipelines without answer.
         cut: Returns the answer for a pipeline whose process was ended. Its second argument is None
             if the pipeline took too long; otherwise it is the last line that the process printed.
-        say: Is called with the program's lines of progress as they arrive, and when Spark starts.
+        say: Is called when Spark starts, and with each line of progress that the program prints.
         more: Returns further fields of the request.
     """
     answers: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def ask_program(
 
 
 def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
-    """Adds a program's answer about the pipeline `name` to the answers in the folder `scratch`."""
+    """Adds a program's answer about the pipeline `name` to a file in the folder `scratch`."""
     answers = {**_read_answers(scratch), name: answer}
     coming = scratch / "answer.json.coming"
     coming.write_text(json.dumps(answers), encoding="utf-8")
@@ -128,10 +128,11 @@ def put_answer(scratch: Path, name: str, answer: Mapping[str, Any]) -> None:
 
 
 def begin_pipeline_limits(name: str) -> None:
-    """Starts the time limit of a pipeline in a program, and limits the memory of this process.
+    """Starts the time limit of a pipeline, and limits the memory of this process.
 
-    The memory limit does not apply to the JVM, which has its own limit, or to Spark's Python
-    workers, since these are other processes.
+    A program with Spark calls this function before it handles a pipeline. The memory limit does not
+    apply to the JVM, which has its own limit, or to Spark's Python workers, since these are other
+    processes.
     """
     limit_memory(_MEMORY)
     print(f"{BEGINS}{name}", file=sys.stderr, flush=True)
@@ -151,7 +152,7 @@ def _of_left(seconds: Callable[[int], float], pending: Collection[str], before: 
 
 @contextmanager
 def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
-    """Uses the same child for all requests within the block, so that Spark starts only once.
+    """Uses one child process for all requests within the block, so that Spark starts only once.
 
     The child starts with the first request; with `at_once`, it starts immediately.
     """
@@ -166,9 +167,10 @@ def one_child(settings: Settings, *, at_once: bool = False) -> Iterator[None]:
 
 
 class _Children:
-    """The present child process, if there is one. It answers one or several requests.
+    """The child process of a block, which answers one or several requests.
 
-    The child starts with the first request, and ends with the block.
+    The child starts with the first request, and ends with the block. If the child ends earlier, the
+    next request starts another child.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -177,14 +179,18 @@ class _Children:
         self._borrows = True
 
     def child(self) -> _Child:
-        """Returns the child. If there is none, connects to a spare or starts a process."""
+        """Returns the child process, after connecting to it or starting it if there is none.
+
+        If a spare of the platform is free, the spare becomes the child. Otherwise a process is
+        started.
+        """
         if self._child is None:
             door = _open_spare(self._settings) if self._borrows else None
             self._child = _StartedChild(self._settings) if door is None else _BorrowedSpare(door)
         return self._child
 
     def give_up_spare(self) -> bool:
-        """Ends the child if it is a spare. From then on, no spare is used any more.
+        """Ends the child if it is a spare, and returns True. All later children are new processes.
 
         Returns False if the child is not a spare. Then the child continues to run.
         """
@@ -214,9 +220,9 @@ _kept: ContextVar[_Children | None] = ContextVar("kept", default=None)
 class _TaskResult:
     """The result of a task: the last lines of stderr, and the pipeline that began last.
 
-    The lines do not include progress. `is_done` is True if the process waits for another task.
-    `is_late` is True if the process was ended because a pipeline took too long, or because no
-    pipeline began in time.
+    `lines` does not contain the lines of progress. `begun` is None if no pipeline has begun.
+    `is_done` is True if the process waits for another task. `is_late` is True if the process was
+    ended because a pipeline took too long, or because no pipeline began in time.
     """
 
     lines: list[str]
@@ -226,10 +232,10 @@ class _TaskResult:
 
 
 class _Child:
-    """A process that runs tasks for this process. `folder` contains the files of the tasks.
+    """A child process that runs tasks. `folder` contains the files of the tasks.
 
-    `is_cold` is True while Spark does not run in the process. Then the next task must wait until
-    Spark has started.
+    `is_cold` is True until Spark runs in the child. Then the first task must wait until Spark has
+    started.
     """
 
     def __init__(
@@ -243,10 +249,10 @@ class _Child:
     def run(
         self, task: Task, seconds: Callable[[int], float], say: Callable[[str], None]
     ) -> _TaskResult:
-        """Runs a task, and passes its lines of progress to `say` as they arrive.
+        """Runs a task, and passes the lines of progress that the task prints to `say`.
 
         When a pipeline begins, `seconds` is called with the number of pipelines that began before,
-        and returns the time limit of this pipeline. If a pipeline exceeds its limit, the process is
+        and returns the time limit of this pipeline. If a pipeline exceeds its limit, the child is
         killed.
         """
         lines: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -285,11 +291,11 @@ class _Child:
         return _TaskResult(list(lines), begun[-1] if begun else None, is_done, late.is_set())
 
     def exit_code(self) -> str:
-        """Returns ` with CODE` if the exit code of the child is known, or "" otherwise."""
+        """Returns the text ` with CODE` if the exit code of the child is known, otherwise ""."""
         return ""
 
     def kill(self) -> None:
-        """Ends the child immediately. The child's output then ends too."""
+        """Ends the child immediately, so that its output ends too."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -362,7 +368,7 @@ class _BorrowedSpare(_Child):
 
 
 def _open_spare(settings: Settings) -> socket.socket | None:
-    """Connects to a free spare of the platform on this root, and returns the socket.
+    """Connects to a free spare of the platform that uses this root, and returns the socket.
 
     Returns None if no spare is free.
     """

@@ -1,7 +1,8 @@
 """A task for a spare: a program that the spare runs in its own process, with its own Spark.
 
 A task is sent as a line of JSON to the input of the spare. If the task comes from a command, the
-spare writes a line of output when the program has ended, and waits for the command's next task.
+spare writes a line of output when the program has ended, and then waits for the next task of this
+command.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ ENDED = "kappa task ended: "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A program with its arguments. If `log` is given, the output is appended to this file.
+    """A program with its arguments, which a spare runs.
 
-    A task with a log is a job: the spare exits after the job. `environment` contains additional
-    environment variables for the program, and `folder` is the program's working directory.
+    A task with a `log` is a job: its output is appended to this file, and the spare exits after the
+    job. `environment` contains additional environment variables for the program, and `folder` is
+    the program's working directory.
     """
 
     program: str
@@ -39,7 +41,7 @@ class Task:
 
     @property
     def line(self) -> bytes:
-        """The task as a line of JSON, for the input of a spare."""
+        """Returns the task as a line of JSON, for the input of a spare."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
@@ -57,10 +59,10 @@ class Task:
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """Yields a name for the socket at `path` that fits the system's limit on socket names.
+    """Yields a name for the socket at `path` that is short enough for the operating system.
 
-    If `path` is too long, the name is a shorter path to the same file, which is valid within the
-    block.
+    If `path` itself is too long, the name is a shorter path to the same file, which is valid only
+    within the block.
     """
     if len(os.fsencode(path)) < _MOST_SOCKET_BYTES:
         yield str(path)
@@ -91,10 +93,10 @@ def spare_sockets(spares: Path) -> Iterator[Path]:
 
 
 def libraries_digest() -> str:
-    """Returns a digest that changes when a package is installed, changed or removed.
+    """Returns a digest of the installed packages and of the place where Kappa is installed.
 
-    The digest also changes if Kappa itself is moved. If a process has another digest, it may have
-    imported other versions of libraries than a new process would import.
+    The digest changes when a package is installed, changed or removed. If a process has another
+    digest, it may have imported other versions of libraries than this process has imported.
     """
     places = {__file__, *(place for place in sys.path if place.endswith("-packages"))}
     found = [sys.executable, *(f"{place} {_changed_at(place)}" for place in sorted(places))]

@@ -2,7 +2,8 @@
 
 A command parses the arguments, calls a function, and renders the result. It makes no decision. Each
 command imports other packages in the body of its function: `kappa query` starts no JVM and imports
-no Spark; `kappa --help` imports neither Spark nor DuckDB (tests/test_packages.py).
+no Spark, and `kappa --help` imports neither Spark nor DuckDB. tests/test_packages.py checks these
+imports.
 
 Read the modules in this order:
 
@@ -30,11 +31,11 @@ Read the modules in this order:
     completion the completion scripts of shells
     rejects    rejects list, show, export, redrive
     archive    archive status, verify
-    changes    the rows of a table, then each net change
+    changes    changes
     alerts     alerts list, alerts retry
     doctor     doctor, scrub
     root       root copy, adopt
-    token      tokens of network clients
+    token      token add, list, remove
 """
 
 __all__ = ["main"]

@@ -1,4 +1,7 @@
-"""Commands on alerts: list their messages and dead letters, and send dead letters again."""
+"""Commands on alerts: list their messages and dead letters, and send dead letters again.
+
+A dead letter is a message that Kappa could not deliver and has given up.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def list_alerts(
 ) -> None:
     """List the alerts: messages delivered, waiting and given up, and the last error.
 
-    With --dead, list the dead letters, the oldest first, each with the reason.
+    With --dead, list the dead letters (the messages that were given up), the oldest first, each
+    with the reason.
     """
     from kappa.replay.status.alerts import alert_statuses, alerts_listing, dead_letters_listing
 
@@ -45,9 +49,10 @@ def retry_dead_letters(
     id_: Annotated[str | None, typer.Option("--id", help="the letter with this message id")] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Send dead letters again, once each: all, the letters of one alert, or one letter.
+    """Send dead letters again, once each: all of them, those of one alert, or a single one.
 
-    The platform sends them, at once or as soon as it is up. A letter that fails again is kept.
+    The platform sends the letters at once, or as soon as the platform is up. If sending a letter
+    fails again, the letter is kept.
     """
     from kappa.replay.status.alerts import dead_letters_listing
     from kappa.serving.outlets.alerts.outbox import ask_for_dead_letters

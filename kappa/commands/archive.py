@@ -20,7 +20,7 @@ app = Commands(
 
 @app.command("status")
 def archive_status(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Show each archive: its range, how far it is behind its topic, and what stops it."""
+    """Show each archive: its range of offsets, its lag behind its topic, and what stops it."""
     from kappa.replay.status.archive import archive_listing
     from kappa.replay.status.archive import archive_status as look
 
@@ -40,7 +40,8 @@ def verify_archives(
 ) -> None:
     """Check archives for gaps and duplicates, and compare them with their topics.
 
-    Records that the topics still have are decoded again. Exit code 4 if anything differs.
+    The command decodes the records again that the topics still have. Exit code 4 if anything
+    differs.
     """
     from kappa.base.errors import VerificationFailed
     from kappa.replay.status.archive import checked_listing

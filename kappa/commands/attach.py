@@ -54,10 +54,10 @@ def attach(
 
 
 def _table_named(here: ProjectContext, name: str | None, tool: Tool) -> str:
-    """Returns the name of a served table whose files the tool can read.
+    """Returns the name of a served table or view that the tool can read.
 
-    If `name` is None, this is the first served table. Raises UsageError if no table or view with
-    this name is served, or if the tool cannot read the view with this name.
+    If `name` is None, returns the first such name. Raises UsageError if no table or view with this
+    name is served, or if the tool cannot read the view with this name.
     """
     from kappa.declare.options import REJECTS
     from kappa.state.build import read_birth
@@ -172,9 +172,9 @@ _SHOWN = {Tool.SPARK: "rows.show()", Tool.PANDAS: "print(frame)", Tool.NOTEBOOK:
 
 
 def snippet_of(tool: Tool, table: str, *, project: str) -> str:
-    """Returns the program with which a tool reads a table. The program ends with a newline.
+    """Returns the text of a program with which a tool reads a table.
 
-    `project` is the folder of the project.
+    `project` is the folder of the project. The text ends with a newline.
     """
     kappa = ["kappa", "--project", project]
     if tool is Tool.DBT:

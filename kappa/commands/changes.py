@@ -62,10 +62,10 @@ def changes(
         ChangesForm, typer.Option("-o", "--output", help="the form of the output")
     ] = ChangesForm.TEXT,
 ) -> None:
-    """Print a table's rows, then its net changes, across promotes and undos.
+    """Print a table's rows, and then its net changes, also across promotes and undos.
 
-    With -o jsonl each change set is a line with its head (begin), a line for each change, and a
-    line with its cursor (commit).
+    With -o jsonl, each change set is printed as a line with its head (begin), a line for each
+    change, and a line with its cursor (commit).
     """
     from kappa.project.project import Project
     from kappa.serving.outlets.changes.cursor import Cursor
@@ -111,7 +111,7 @@ def _write_text(change_set: ChangeSet, chosen: Filter | None) -> None:
 
 
 def change_text(change: RowChange) -> str:
-    """Formats a change as a line for display: a sign, and the columns with their values."""
+    """Formats a change as a line of text: a sign, and then the row's columns with their values."""
     from kappa.serving.query.render import cell_text
 
     before, after = change.before, change.after

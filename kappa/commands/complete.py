@@ -34,9 +34,9 @@ Candidate = tuple[str, str]
 class TypedLine:
     """A command line up to the word that is to be completed.
 
-    `of` contains the metavars of the names that can complete the word, such as `TABLE`. `choices`
-    contains the fixed words that can complete the word. `flags` contains the values of `--project`
-    and `--root`, if the line contains these options.
+    `command` describes the command. `of` contains the kinds of names that can complete the word,
+    such as `TABLE`. `choices` contains the fixed words that can complete the word. `flags` contains
+    the values of `--project` and `--root`, if the line contains these options.
     """
 
     command: Mapping[str, Any]
@@ -46,10 +46,10 @@ class TypedLine:
 
 
 def complete(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
-    """Returns the lines that complete the last of `words`, the words typed after `kappa`.
+    """Returns the lines that a shell reads to complete the last of `words`.
 
-    A line is a word, optionally followed by a tab and a description. The last line is an
-    instruction for the shell: whether to complete file names, too.
+    `words` are the words that were typed after `kappa`. A line is a word, optionally followed by a
+    tab and a description. The last line tells the shell whether to complete file names, too.
     """
     # Bash makes three words of --at=TIME.
     *before, word = [each for each in words if each != "="] or [""]
@@ -122,7 +122,10 @@ _SOURCES: Mapping[str, Callable[[Any], Iterator[Candidate]]] = {
 
 
 def print_completions(words: Sequence[str]) -> None:
-    """Prints the completions of a line. If words.json cannot be read, there are no completions."""
+    """Prints the lines of `complete` for the typed words.
+
+    If the descriptions of the commands in words.json cannot be read, there are no completions.
+    """
     try:
         lines = complete(words, json.loads(_WORDS.read_bytes()))
     except (OSError, ValueError):
@@ -136,7 +139,11 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class LiveNames:
-    """The names in a project and its root. Each kind of names is read when it is first needed."""
+    """The names of things in a project and its root, for the completion of command lines.
+
+    Each kind of names is read when it is first needed. The methods that yield names yield pairs
+    (name, description).
+    """
 
     project: Path | None
     root: Path | None
@@ -146,7 +153,7 @@ class LiveNames:
         """Finds the project and the root of a command that is typed in `folder`.
 
         `flags` contains the values of `--project` and `--root`, if the command line contains these
-        options. If the root is in a bucket, the result has no root.
+        options. The result has no project if there is none, and no root if the root is in a bucket.
         """
         start = (folder / Path(flags.get("--project", ".")).expanduser()).absolute()
         project = next((each for each in (start, *start.parents) if (each / _FILE).is_file()), None)
@@ -167,58 +174,58 @@ class LiveNames:
         return set() if self.project is None else declared_names(self.project)
 
     def pipelines(self) -> Iterator[tuple[str, str]]:
-        """Yields the pipelines that are declared or served."""
+        """Yields (name, description) for each pipeline that is declared or served."""
         for name in sorted({*self._in_root.serving, *self._names("pipeline")}):
             build = self._in_root.serving.get(name)
             yield name, f"pipeline, build {build}" if build else "pipeline, not served"
 
     def tables(self) -> Iterator[tuple[str, str]]:
-        """Yields the served tables and views."""
+        """Yields (name, description) for each served table and view."""
         for name, pipeline in sorted(self._in_root.tables()):
             yield name, f"table of {pipeline}"
 
     def topics(self) -> Iterator[tuple[str, str]]:
-        """Yields the topics that are declared, or that a serving build uses."""
+        """Yields (name, description) for each topic that is declared or used by a serving build."""
         for name in sorted({*self._in_root.topics(), *self._names("topic")}):
             yield name, "topic"
 
     def builds(self) -> Iterator[tuple[str, str]]:
-        """Yields the builds in the root, with the serving builds first."""
+        """Yields (id, description) for each build in the root, with the serving builds first."""
         serving = {build: name for name, build in self._in_root.serving.items()}
         for build in sorted(self._in_root.builds, key=lambda each: (each not in serving, each)):
             yield build, "build, serves" if build in serving else "build"
 
     def rollouts(self) -> Iterator[tuple[str, str]]:
-        """Yields the numbers of the newest rollouts, newest first."""
+        """Yields (number, description) for the newest rollouts, newest first."""
         for number, pipeline in self._in_root.rollouts[:_SHOWN]:
             yield str(number), f"rollout of {pipeline}"
 
     def generations(self) -> Iterator[tuple[str, str]]:
-        """Yields the numbers of the newest generations, newest first."""
+        """Yields (number, description) for the newest generations, newest first."""
         newest = self._in_root.generation
         for number in range(newest, max(0, newest - _SHOWN), -1):
             yield str(number), "generation"
 
     def alerts(self) -> Iterator[tuple[str, str]]:
-        """Yields the alerts of serving builds."""
+        """Yields (name, description) for each alert of a serving build."""
         for name in sorted({*self._in_root.alerts()}):
             yield name, "alert"
 
     def processes(self) -> Iterator[tuple[str, str]]:
-        """Yields the processes of the platform that have written a log."""
+        """Yields (name, description) for each process of the platform that has written a log."""
         logs = [] if self.root is None else sorted((self.root / "logs").glob("*.log"))
         for path in logs:
             yield path.stem, "log"
 
     def templates(self) -> Iterator[tuple[str, str]]:
-        """Yields the templates for a new project."""
+        """Yields (name, description) for each template of a new project."""
         from kappa.code.new_project import template_names
 
         for name in template_names():
             yield name, "template"
 
     def tokens(self) -> Iterator[tuple[str, str]]:
-        """Yields the names of the tokens in the root."""
+        """Yields (name, description) for each token of a network client in the root."""
         for name in () if self.root is None else read_token_names(self.root):
             yield name, "token"
 
@@ -227,7 +234,7 @@ class LiveNames:
 
 
 def _root_in(file: Path) -> str:
-    """Returns the root that a kappa.toml names, or the default root."""
+    """Returns the root that a file kappa.toml names, or the default root."""
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8")).get("root")
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """The command `kappa completion`: prints the script that completes command lines in a shell.
 
-The script runs `kappa __complete` at each TAB (complete.py). So the completed words always match
-the installed version, and the names are current.
+The script runs `kappa __complete` (complete.py) each time the user presses TAB. So the words always
+belong to the installed version of Kappa, and names of tables and other things are current.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def completion(
 ) -> None:
     """Print the script with which a shell completes commands, options and names.
 
-    Names are current: pipelines, tables, topics, builds, rollouts and generations. Put the line of
-    the example into ~/.bashrc; for zsh into ~/.zshrc, after compinit; for fish the line `kappa
-    completion fish | source` into config.fish.
+    Names are current: pipelines, tables, topics, builds, rollouts and generations. For bash, put
+    the line of the example into ~/.bashrc. For zsh, put it into ~/.zshrc, after compinit. For fish,
+    put the line `kappa completion fish | source` into config.fish.
     """
     sys.stdout.write(SCRIPTS[shell])

@@ -1,4 +1,4 @@
-"""The command `kappa config`: shows the project's settings with their values and origins."""
+"""The command `kappa config`: shows the project's settings, and where each is set."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def show_config(
 ) -> None:
     """List all settings with their values; values of secrets are hidden.
 
-    Settings of kappa.toml that differ from those at the start of the running platform are marked:
-    the platform takes them with the next kappa up.
+    A setting in kappa.toml is marked if it has changed since the running platform started: the
+    platform uses the new value after the next kappa up.
     """
     from kappa.base.settings import setting_origins
     from kappa.replay.status.run_records import restart_text, settings_since_start

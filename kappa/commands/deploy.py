@@ -70,7 +70,8 @@ def validate(
 ) -> None:
     """Check the project's files. No broker is needed.
 
-    Checks the declarations, keys, folds, views, determinism and boards, and the topics to collect.
+    The command checks the declarations, keys, folds, views, determinism and boards, and the topics
+    of the collector.
     """
     from kappa.replay.rollout.plan.validate import (
         ensure_valid,
@@ -123,7 +124,7 @@ def plan(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Show what a deploy would do, why, and what blocks it."""
+    """Show what a deploy would do, why, and which refusals would stop it."""
     from kappa.replay.rollout.plan.plan_text import plan_listing
 
     accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
@@ -149,7 +150,7 @@ def plan(
 def _plan_code(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, stream: TextIO
 ) -> NoReturn:
-    """Prints the part of a plan that depends only on the code, and then raises Unreachable.
+    """Prints the part of a plan for which no broker is needed, and then raises Unreachable.
 
     If a pipeline is refused, raises UsageError instead.
     """
@@ -169,9 +170,9 @@ def _plan_code(
 def _validate_files(
     here: ProjectContext, pipelines: Sequence[str], accepted: Allowances, doing: str
 ) -> tuple[ValidationResult, ...]:
-    """Validates the project's files, and shows a progress line for each step.
+    """Validates the project's files, and returns the results.
 
-    `doing` is the beginning of the progress line.
+    A progress line is shown for each step; `doing` is the text at its beginning.
     """
     from kappa.replay.rollout.plan.validate import validate_project
 
@@ -218,9 +219,10 @@ def deploy(
 def _refuse_beside_plan(
     command: str, saved: Path, pipelines: Sequence[str], accepted: Allowances
 ) -> None:
-    """Raises UsageError if pipelines or allowances are given in addition to a saved plan.
+    """Raises UsageError if the user gave pipelines or allowances in addition to a saved plan.
 
-    A saved plan already contains its pipelines and allowances.
+    A saved plan already contains its pipelines and its allowances (the refusals that the user has
+    permitted).
     """
     from kappa.replay.rollout.plan.finding import Allowances
 
@@ -244,7 +246,7 @@ def replay(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Rebuild the same code from the beginning of the log, verify and promote."""
+    """Rebuild a pipeline with the same code from the beginning of the log, verify and promote."""
     accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     roll_out(
         here_of(context),
@@ -275,7 +277,7 @@ def branch(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Start the code as declared now from the tables of the live build at these offsets.
+    """Start a build with the present code from the tables of the live build at these offsets.
 
     A branch is for changes that concern only the future: rows from before the offsets stay as they
     are. Topics, tables, keys, folds and columns must be the same. A branch is promoted like any
@@ -314,7 +316,7 @@ def retry(
 ) -> None:
     """Start a failed or abandoned rollout again, as a new build of the same code.
 
-    Whatever was allowed for that rollout is allowed again.
+    The refusals that the user permitted for the earlier rollout are permitted again.
     """
     from kappa.replay.rollout.plan.retry import ended_without_serving
 
@@ -341,9 +343,9 @@ def stage(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Start the rollouts of a deploy, and return.
+    """Start the rollouts of a deploy, and return without waiting.
 
-    The candidates replay, are verified, and then wait for `kappa promote`.
+    Kappa builds and verifies the candidates. Then they wait for `kappa promote`.
     """
     accepted = _accepted(allow, gap=accept_gap, breaking=allow_breaking)
     here = here_of(context)
@@ -367,10 +369,10 @@ def stage(
 def _accepted(
     allow: Sequence[str] | None, *, gap: bool = False, breaking: bool = False
 ) -> Allowances:
-    """Converts the options for allowances to one value.
+    """Parses the options with which a user permits refused steps of a plan.
 
-    `gap` and `breaking` are the values of `--accept-gap` and `--allow-breaking`. Raises UsageError
-    for an invalid `--allow`.
+    `allow` contains the values of `--allow`. `gap` and `breaking` are the values of `--accept-gap`
+    and `--allow-breaking`. Raises UsageError if a value of `--allow` is not valid.
     """
     from kappa.replay.rollout.plan.finding import parse_allowances
 
@@ -380,7 +382,7 @@ def _accepted(
 def _plan_of(
     pipelines: Sequence[str], accepted: Allowances, **how: Any
 ) -> Callable[[Project], ProjectPlan]:
-    """Returns a function that plans these pipelines.
+    """Returns a function that computes a plan of these pipelines for a project.
 
     `how` are further arguments of `Project.plan_accepting`.
     """
@@ -396,7 +398,11 @@ def roll_out(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> None:
-    """Plans rollouts, asks for a yes, begins the rollouts, and follows each until it has served."""
+    """Plans rollouts, asks the user for a yes, starts the rollouts, and follows them.
+
+    Each rollout is followed until it serves. Rollouts that wait for a promote are promoted if the
+    user agrees.
+    """
     with rollouts_printed(here, options) as begun:
         ids = plan_and_begin(here, command, pipelines, options, plan_with)
         begun(ids)
@@ -410,7 +416,7 @@ def plan_and_begin(
     options: RolloutOptions,
     plan_with: Callable[[Project], ProjectPlan],
 ) -> tuple[int, ...]:
-    """Plans, asks for a yes, checks the law of slices, and starts the rollouts of the plan.
+    """Plans, asks the user for a yes, checks the law of slices, and starts the planned rollouts.
 
     `command` is the command that the user typed, for hints. `plan_with` computes the plan. Returns
     the ids of the rollouts, or () if the plan contains no changes.
@@ -429,10 +435,10 @@ def plan_and_begin(
 
 
 def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> None:
-    """Applies a saved plan, and follows its rollouts until their builds serve.
+    """Starts the rollouts of a saved plan, and follows the rollouts until their builds serve.
 
-    Asks no question, because the user agreed by saving the plan. Raises Conflict if the plan is
-    stale.
+    Asks no question, because the user agreed by saving the plan. Raises Conflict if the saved plan
+    is out of date.
     """
     with rollouts_printed(here, options) as begun:
         ids = begin_saved(here, file, options)
@@ -443,7 +449,7 @@ def apply_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> No
 def begin_saved(here: ProjectContext, file: Path, options: RolloutOptions) -> tuple[int, ...]:
     """Starts the rollouts of a saved plan, and returns their ids.
 
-    Raises Conflict if the plan is stale.
+    Raises Conflict if the saved plan is out of date.
     """
     here.must_run()
     planned = Project(here).read_plan(file, showing=moving)

@@ -62,8 +62,9 @@ def init(
 def dev(context: typer.Context) -> None:
     """Watch the project's files: at each save, show the plan, the errors and the rows that change.
 
-    The pipelines run on a sample of the topics, or on the events in events/ where there is no
-    broker or no topic. Nothing is deployed. Keys: r runs again, d shows the diff in full, q quits.
+    The pipelines run on a sample of the topics, or on the events in events/ if there is no broker
+    or no topic. Nothing is deployed. Keys: r runs the pipelines again, d shows the diff in full, q
+    quits.
     """
     from kappa.commands.terminal.progress import moving
     from kappa.develop.child import scratch_child

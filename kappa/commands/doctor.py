@@ -42,11 +42,12 @@ def doctor(
 ) -> None:
     """Find damaged records and files, and explain each damage.
 
-    Exit code 1 if anything is damaged and was not repaired. A repair needs `kappa down` first, and
-    deletes nothing. A file that Kappa can make again from other files is moved aside and reported,
-    even without --repair. Of data files, only existence and length are checked: `kappa scrub` reads
-    them. If the broker answers, the command also names topics that match a pattern but are not
-    read, and lists what would be lost with one broker of a cluster.
+    Exit code 1 if anything is damaged and was not repaired. Before a repair, stop the platform with
+    `kappa down`. A repair deletes nothing. A file that Kappa can make again from other files is
+    moved aside and reported, even without --repair. The command checks only that each data file
+    exists and has the expected length; to check the contents, run `kappa scrub`. If the broker
+    answers, the command also names topics that match a pattern but are not read, and lists the data
+    that would be lost with one broker of a cluster.
     """
     if script and not acls:
         raise UsageError("--script is for --acls", hint="type: kappa doctor --acls --script")
@@ -123,9 +124,9 @@ def doctor(
 
 
 def _answering(here: ProjectContext) -> Log | None:
-    """Returns the broker's client, or None if the broker does not answer within three seconds.
+    """Returns a client of the broker, or None if the broker does not answer in 3 seconds.
 
-    If a Kafka cluster does not answer, prints a line about it.
+    If a Kafka cluster that Kappa does not run does not answer, prints a line about it.
     """
     try:
         log = here.log()
@@ -139,7 +140,7 @@ def _answering(here: ProjectContext) -> Log | None:
 
 
 def _say_unread(here: ProjectContext, log: Log) -> None:
-    """Prints the topics that match a declared pattern but are not read."""
+    """Prints the topics that match a declared pattern but that no pipeline reads yet."""
     from kappa.replay.status.status import unread_topics
     from kappa.state.build import read_birth
 
@@ -193,9 +194,10 @@ def _print_acls(here: ProjectContext, output: Form, *, script: bool) -> None:
 def scrub(context: typer.Context, _quiet: Quiet = False, output: As = Form.TABLE) -> None:
     """Read all needed data files, and compare their bytes with the stored checksums.
 
-    It reads the files of all builds, of the past that is kept, and of the archives. It changes
-    nothing, and the platform may be up. It reads every byte from the disk, so run it in a quiet
-    hour. Exit code 1 if a file is damaged or missing: its name is printed, with the next step.
+    The command reads the data files of all builds, of the kept frontiers, and of the archives. It
+    changes nothing, and the platform may be up. It reads every byte from the disk, so run it when
+    the platform has little to do. Exit code 1 if a file is damaged or missing: the command prints
+    the name of the file and the next step.
     """
     from kappa.base.units import count_of, size
     from kappa.replay.status.doctor.scrub import scrub_root as scrubbed

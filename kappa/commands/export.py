@@ -50,8 +50,8 @@ def export(
 ) -> None:
     """Copy served tables to a folder, as plain Delta tables for Spark, Trino, Polars and others.
 
-    Each copy has exactly the rows that readers see, at FOLDER/TABLE. All copies are of one
-    snapshot, which FOLDER/kappa-export.json names. Replaced files stay for an hour.
+    Each copy is at FOLDER/TABLE, and has exactly the rows that readers see. All copies are of one
+    snapshot, which the file FOLDER/kappa-export.json describes. Replaced files stay for an hour.
     """
     from kappa.base.errors import KappaError
     from kappa.base.process import set_by_interrupt
@@ -91,7 +91,7 @@ def export(
 
 
 def _cost_text(here: ProjectContext, tables: list[str], to: str, every: float | None) -> str:
-    """Describes how many bytes the copies will write, by the sizes of the served tables.
+    """Describes in a sentence how many bytes the copies of served tables will have.
 
     `every` is the shortest time between copies in seconds, or None for a single copy.
     """

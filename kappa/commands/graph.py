@@ -55,7 +55,7 @@ def graph(
     or removes. The page shows the same graph, live.
 
     With --column, the graph contains columns of served tables and views, and fields of topics. The
-    sources of a column are known from the deploy of its build on.
+    sources of a column are known once its pipeline has been deployed.
     """
     from kappa.code.names import written_pipelines
     from kappa.declare.board import boards_in
@@ -149,7 +149,7 @@ def _print_graph(here: ProjectContext, found: ProjectGraph, output: GraphForm) -
 
 
 def _log_or_none(here: ProjectContext) -> Log | None:
-    """Returns the broker's client, or None if no broker is known or the broker does not answer."""
+    """Returns a client of the broker, or None if it is not known or does not answer."""
     try:
         return here.log(looks=True) if here.bootstrap_servers else None
     except KappaError as error:

@@ -1,4 +1,4 @@
-"""Commands that show the present state and the history, or compare rows."""
+"""Commands that show the present state, the history and the logs, or compare rows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def show(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show one generation in full: who, when, why, which code, and its receipt."""
+    """Show one generation in full: who made it, when, why and from which code, and its receipt."""
     from kappa.replay.rollout import generation as generations
     from kappa.replay.rollout.history import generation_meant
     from kappa.replay.status.outgoing_changes import sent_in
@@ -155,7 +155,7 @@ def diff(
 ) -> None:
     """Compare the rows of two builds of a pipeline at equal offsets.
 
-    It shows added and removed rows, and the columns in which changed rows differ.
+    The command shows added and removed rows, and the columns in which changed rows differ.
     """
     from kappa.project.project import Project
 
@@ -196,8 +196,8 @@ def prove(
 ) -> None:
     """Fold the log again in other slices, next to the live build, and compare the rows.
 
-    The result is that the rows are equal, with their hash, or the rows that differ (exit code 4).
-    Exit code 1 if nothing can be proved.
+    If the rows are equal, the command prints their hash; otherwise it prints the rows that differ
+    (exit code 4). Exit code 1 if nothing can be proved.
     """
     from kappa.base.errors import VerificationFailed
     from kappa.replay.rollout.prove.proof_text import proof_document, proof_listing, proof_text
@@ -243,7 +243,7 @@ def logs(
         typer.Option("--level", help="only lines of this level: errors, or warnings and errors"),
     ] = None,
 ) -> None:
-    """Show the logs of all processes, or of one process: the supervisor, or a build's job.
+    """Show the logs of all processes, or of one process, such as the supervisor or a build's job.
 
     In the logs of all processes, each line begins with the name of its process.
     """
@@ -296,7 +296,10 @@ def _show_all_logs(
 
 
 def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
-    """Returns the status as text, and True if a record that the status needs is damaged."""
+    """Renders the status in the given form, and returns the text.
+
+    The second element of the result is True if a record that the status needs is damaged.
+    """
     from kappa.project.project import Project
 
     seen = Project(here).status()
@@ -305,7 +308,7 @@ def _status_text(here: ProjectContext, form: Form) -> tuple[str, bool]:
 
 
 def sinks(context: typer.Context, output: As = Form.TABLE) -> None:
-    """Show each sink: records sent, how far it is behind the tables, and the last error."""
+    """Show each sink: records sent, its lag behind the tables, and the last error."""
     from kappa.serving.outlets.sinks.sink_status import sink_statuses, sinks_listing
 
     print_listing(output, sinks_listing(sink_statuses(here_of(context).store, time.time())))

@@ -1,4 +1,7 @@
-"""The program `kappa`. Its commands are in this package; its exit codes in kappa/base/errors.py."""
+"""The program `kappa`.
+
+Its commands are in the modules of this package, and its exit codes are in kappa/base/errors.py.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def produce(
 ) -> None:
     """Send the events of a file to a topic, and wait until all are acknowledged.
 
-    Prints a write token. A query with the token waits for the events: kappa query --after TOKEN.
+    Prints a write token. A query with the token waits until readers see the events: kappa
+    query
+    --after TOKEN.
     """
     from kappa.project.project import Project
 
@@ -97,10 +99,11 @@ def produce(
 
 @dataclass(slots=True)
 class _Events:
-    """The records of a file, and how much of the file has been read.
+    """The records of a file, with the size of the file and the size of the part read so far.
 
-    `total` is the size of the file, and `taken` is the part that has been read; both are in bytes,
-    or in rows for Parquet. `total` is None for stdin, whose size is not known.
+    `placed` yields the records. `total` is the size of the file, and `taken` is the size of the
+    part that has been read. Both are in bytes, or in rows for a Parquet file. `total` is None for
+    stdin, whose size is not known.
     """
 
     placed: Iterable[Placed] = ()

@@ -23,7 +23,7 @@ def wait(
 ) -> None:
     """Wait until a rollout serves, or has passed verification and waits for a promote.
 
-    If the rollout has ended already, it shows how.
+    If the rollout has already ended, the command shows how it ended.
     """
     from kappa.replay.rollout.operator_requests import awaited_rollout
 
@@ -77,7 +77,7 @@ def promote(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Promote candidates that have passed verification: they serve from then on.
+    """Promote candidates that have passed verification, so that they serve.
 
     Candidates that are named together switch in one generation.
     """
@@ -115,9 +115,9 @@ def undo(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Go back to the build that served before. Run it again to redo.
+    """Go back to the build that served before. Run this command again to redo.
 
-    A retired pipeline serves again.
+    After an undo, a retired pipeline serves again.
     """
     from kappa.replay.rollout.operator_requests import undo_target
 

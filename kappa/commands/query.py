@@ -1,4 +1,4 @@
-"""The commands query, shell and tables, which read tables as of now or as of the past."""
+"""The commands `kappa query`, `shell` and `tables`, which read tables of now or of the past."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def query(
 ) -> None:
     """Answer a query from the tables that are served now, or were served in the past.
 
-    All tables of a build are read at one frontier; with --after, at a frontier that includes a
-    write. Several statements in a file or on stdin are answered in order, from one snapshot.
+    All tables of a build are read at one frontier. With --after, this frontier includes the records
+    of a write token. Several statements in a file or on stdin are answered in order, from one
+    snapshot.
     """
     from kappa.project.project import Project
     from kappa.serving.query.pin.moments import parse_offsets
@@ -114,7 +115,7 @@ def query(
 def shell(context: typer.Context) -> None:
     r"""Open an SQL prompt on a snapshot of the served tables.
 
-    All answers come from that snapshot until `\pin` takes a new one. `\?` lists the commands.
+    All answers come from this snapshot until `\pin` pins a new snapshot. `\?` lists the commands.
     """
     _open_shell(context, None)
 
@@ -175,7 +176,7 @@ def _print_answer(output: Form, answer: QueryResult) -> None:
 
 
 def _say_moment(when: Past | None, snapshot: Snapshot) -> None:
-    """Prints the frontiers of the answer to stderr, if the query was about the past."""
+    """Prints the generation and the frontiers of a snapshot to stderr, if `when` is not None."""
     if when is not None:
         say(moment_text(snapshot))
 
@@ -197,8 +198,9 @@ def tables(
 ) -> None:
     """List the served tables, now or in the past, or describe one table.
 
-    With -o json the list has paths and versions, for Spark, Polars and others. The description of a
-    table has its columns with types and folds, its rows and files, its writer and its readers.
+    With -o json, the list contains paths and versions, for Spark, Polars and others. The
+    description of a table contains its columns with types and folds, its rows and files, its writer
+    and its readers.
     """
     from kappa.project.project import Project
 
@@ -219,10 +221,11 @@ def _moment(
     *,
     after: str | None = None,
 ) -> Past | None:
-    """Returns the moment of the past that the options name, or None for the present.
+    """Returns the moment of the past that the options of a command specify.
 
-    Raises UsageError if more than one option is given. `after` counts as such an option, because it
-    asks for the moment after a write.
+    Returns None if the options specify no moment, so that the present is read. Raises UsageError if
+    more than one option is given. The write token `after` counts as an option, because it asks for
+    a moment after a write.
     """
     from kappa.serving.query.pin.moments import ensure_one_moment, past_moment
 

@@ -133,7 +133,7 @@ def export(
 ) -> None:
     """Export a topic's records to a file: offsets, timestamps, keys, values and headers.
 
-    It exports the committed records up to the current end of the log, byte for byte.
+    The command exports the committed records up to the current end of the log, byte for byte.
     """
     from kappa.replay.status.topics.records import (
         PARQUET,
@@ -180,7 +180,7 @@ def import_(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Produce exported records again, in order, and wait until all are acknowledged.
+    """Send exported records to a topic again, in order, and wait until all are acknowledged.
 
     Keys, values, headers and timestamps are kept; offsets are new.
     """

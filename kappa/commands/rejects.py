@@ -1,4 +1,4 @@
-"""Commands on rejects: list and show them, export them for correction, produce them again."""
+"""Commands on rejects: list and show them, export them for correction, and send them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kappa.serving.query.render import Form, Listing
 
 
 class _Rejects(GroupHelp):
-    """The group `rejects`.
+    """The group of the commands `kappa rejects`.
 
     `kappa rejects [PIPELINE]` means `kappa rejects list [PIPELINE]`.
     """
@@ -115,14 +115,16 @@ def export_rejects(
     ] = None,
     _quiet: Quiet = False,
 ) -> None:
-    """Export the rejects that are not fixed yet as lines of JSON, to fix and redrive them.
+    """Export the rejects that are not fixed yet as lines of JSON, for correction.
 
-    A line is an envelope as `kappa produce --envelope` reads it. "value" is a JSON object, or a
-    text. Bytes that are not UTF-8 are in base 64, and "base64" names them. Keep the header
+    Correct the lines, and send them again with kappa rejects redrive. A line is an envelope as
+    `kappa produce --envelope` reads it. "value" is a JSON object, or a text. Bytes that are not
+    UTF-8 are encoded in base 64, and "base64" names the fields with such bytes. Keep the header
     kappa-redrive: it names the original record.
 
-    Late and expired rejects are left out: a redriven record is as late as its original. If their
-    timestamps are wrong, export them with --reason late or --reason expired.
+    Late rejects and expired rejects are not exported: a redriven record is as late as its original.
+    If the timestamps of such rejects are wrong, export the rejects with --reason late or --reason
+    expired.
     """
     from kappa.base.units import count_of
     from kappa.replay.rollout.rollout_numbers import part_named
@@ -166,9 +168,9 @@ def redrive_rejects(
     _quiet: Quiet = False,
     output: As = Form.TABLE,
 ) -> None:
-    """Produce corrected rejects again.
+    """Send corrected rejects to their topics again.
 
-    Each record is folded once, instead of the original that its header names.
+    Each corrected record is folded once, instead of the original record that its header names.
     """
     from kappa.base.units import count_of
     from kappa.replay.rollout.operator_requests import ask_redrive

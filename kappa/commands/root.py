@@ -29,7 +29,8 @@ def copy(
 ) -> None:
     """Copy the project's root to another folder or bucket, while the platform is down.
 
-    Run it again to continue a copy that was cut short. The root itself is not changed.
+    If a copy was interrupted, run the command again to continue the copy. The root itself is not
+    changed.
     """
     from kappa.replay.platform.copy import copy_root
 
@@ -58,7 +59,7 @@ def adopt(
 ) -> None:
     """Make a copied root an independent root. Until then, no process can change the copy.
 
-    The root gets a new id. Without --send, its sinks, alerts and pulled sources stay off.
+    The copy gets a new id. Without --send, its sinks, alerts and pulled sources do not run.
     """
     from kappa.replay.platform.copy import adopt_copy as adopt_root
     from kappa.state.root import SENDS_NOT

@@ -34,8 +34,8 @@ def up(
 ) -> None:
     """Start the platform: broker, jobs, controller and HTTP.
 
-    No broker is started if kappa.toml names a Kafka cluster. Each build has a job of its own. A
-    root in a bucket has one host that runs the platform.
+    No broker is started if kappa.toml names a Kafka cluster. Each build has a job of its own. If
+    the root is in a bucket, only one host may run the platform.
     """
     here = here_of(context)
     if not detach:
@@ -76,8 +76,8 @@ def up(
 def down(context: typer.Context, _quiet: Quiet = False) -> None:
     """Stop the platform. All data are kept.
 
-    If a platform was killed and its HTTP server still runs, the server is stopped, too. A `kappa
-    serve` is not stopped.
+    If a platform was killed and its HTTP server still runs, this command also stops the HTTP
+    server. It does not stop a `kappa serve`.
     """
     from kappa.replay.platform import supervisor
 
@@ -143,7 +143,7 @@ def collect(
 
 
 def mcp(context: typer.Context) -> None:
-    """Serve an agent that speaks the Model Context Protocol, on stdin and stdout.
+    """Serve an AI agent that uses the Model Context Protocol, on stdin and stdout.
 
     The agent reads tables, plans changes and rehearses them. Before a change serves, the agent must
     ask you for a yes; agents.may in kappa.toml lists the acts that need no yes. This command needs
@@ -166,8 +166,8 @@ def gc(
 ) -> None:
     """Delete data that are not needed: retired builds, unreferenced files, expired leases.
 
-    On a terminal it first shows what would be deleted, and asks. Running jobs clean up their own
-    builds.
+    On a terminal, the command first shows what it would delete, and asks. Running jobs delete the
+    unneeded files of their own builds.
     """
     from kappa.replay.rollout import garbage
     from kappa.replay.status.listings import gc_listing

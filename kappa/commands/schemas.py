@@ -49,10 +49,10 @@ def show_schema(context: typer.Context, subject: _Name, version: _Version = None
 
 @app.command("pin")
 def pin_schema(context: typer.Context, subject: _Name, version: _Version = None) -> None:
-    """Pin a version of a subject: write it to the project, where declarations read it.
+    """Pin a version of a subject: write it to a file of the project, which declarations read.
 
-    The file is part of the project, like its code. If you pin another version, the version of each
-    pipeline that reads the subject changes.
+    The file is part of the project, as its code is. If you pin another version of the subject, the
+    version of each pipeline that reads the subject changes.
     """
     from kappa.declare.formats.registry_schemas import pin_path, put_pin
 

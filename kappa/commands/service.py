@@ -24,8 +24,9 @@ def retire(
 ) -> None:
     """Take a pipeline out of service: the new generation has none of its tables and views.
 
-    It first lists the tables that leave, and their readers. The build is kept for `rollout.soak`:
-    within that time `kappa undo` lets the build serve again. Then its data are deleted.
+    The command first lists these tables and views, and their readers. The build is kept for
+    `rollout.soak`: within that time, `kappa undo` lets the build serve again. Then its data are
+    deleted.
     """
     from kappa.replay.rollout.pipeline_retirement import (
         ask_retire,
@@ -58,10 +59,10 @@ def retire(
 
 
 def pause(context: typer.Context, pipeline: ThePipeline, reason: Reason = "") -> None:
-    """Stop the jobs of a pipeline until `kappa resume`; its tables keep serving as they are.
+    """Stop the jobs of a pipeline until `kappa resume`; its tables still serve.
 
-    The pipeline stays paused after `kappa down`. While it is paused, nothing can be deployed, but
-    an undo is possible.
+    The tables keep the rows of their last frontier. The pipeline stays paused after `kappa down`.
+    While it is paused, it cannot be deployed, but an undo is possible.
     """
     from kappa.replay.rollout.operator_requests import ask_pause
     from kappa.replay.rollout.rollout_numbers import serving_pipeline

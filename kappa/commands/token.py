@@ -44,10 +44,10 @@ def add_token(
 ) -> None:
     """Make a token, and print it. It cannot be printed again, because only its hash is kept.
 
-    The token is valid at once, without a restart. After the first token was made, each request
-    needs a token. Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote,
-    undo, retire, pause, redrive), admin. Stage, operate and admin each include the roles before
-    them, except collect, which only admin includes.
+    The token is valid at once, without a restart. As soon as a token exists, each request needs a
+    token. Roles: read, collect, stage (plan, rehearse, stage, verify), operate (promote, undo,
+    retire, pause, redrive), admin. Stage, operate and admin each include the roles before them,
+    except collect, which only admin includes.
     """
     from kappa.serving.access.accounts import token_file
     from kappa.state.journal.journal import process_user
@@ -72,7 +72,7 @@ def add_token(
 def _unknown_tables(here: ProjectContext, tables: Sequence[str]) -> Iterator[str]:
     """Yields a warning for each table that is neither declared nor served.
 
-    Such a table is not an error, because the table may be declared later.
+    A token may name such a table, because the table may be declared later.
     """
     if not tables:
         return

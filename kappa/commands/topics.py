@@ -42,11 +42,11 @@ def join_topics(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Record the topics that declared patterns match now: write them to the project.
+    """Write the topics that match the declared patterns now to a file of the project.
 
-    The file is part of the project, as its code is. A topic that joins is new in each pipeline that
-    reads by the pattern, so its next deploy replays. A joined topic stays until you remove it with
-    --leave TOPIC.
+    The file is part of the project, as its code is. If a topic joins a pattern, it is new in each
+    pipeline that reads by the pattern, so the next deploy of the pipeline replays. A joined topic
+    stays until you remove it with --leave TOPIC.
     """
     from kappa.code.project import load_pipelines
     from kappa.declare.topic_patterns import before_joining, joined_path, put_joined
@@ -113,8 +113,8 @@ def create_topics(
 ) -> None:
     """Create the declared topics on the broker; existing topics stay as they are.
 
-    The state of each topic is `made` or `was there`. With --partitions, it creates topics that no
-    pipeline declares, for example for an import.
+    The command prints `made` or `was there` as the state of each topic. With --partitions, the
+    command creates topics that no pipeline declares, for example for an import.
     """
     here = here_of(context)
     if partitions is not None:
@@ -220,7 +220,10 @@ def delete_topic(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete a topic with all its records. If a pipeline uses the topic, --allow is needed."""
+    """Delete a topic with all its records.
+
+    If a pipeline uses the topic, the option --allow with the name of this pipeline is needed.
+    """
     from kappa.replay.status.topics.describe import refuse_used
 
     here = here_of(context)
@@ -245,7 +248,10 @@ def delete_topic(
 def _typed(
     command: str, topic: str, option: str, values: Sequence[str] | None, *others: str
 ) -> str:
-    """Returns a `topics` command with options, in the form in which a user would type it."""
+    """Returns a `kappa topics` command as a user would type it.
+
+    `option` is repeated before each of the `values`, and `others` are further words of the command.
+    """
     given = (each for value in values or () for each in (option, value))
     return shlex.join(("topics", command, topic, *given, *others))
 
@@ -258,7 +264,7 @@ def lag(
     ] = None,
     output: As = Form.TABLE,
 ) -> None:
-    """Show how far each build has folded each partition, and how far it is behind."""
+    """Show, for each build and partition, the offset folded so far and the lag behind the log."""
     from kappa.replay.status.status import observe_status
     from kappa.replay.status.status_text import lag_listing
 

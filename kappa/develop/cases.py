@@ -64,11 +64,11 @@ def compare_rows(
     rows: Mapping[str, Sequence[Row]],
     keys: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, Path, TableChange | None]]:
-    """Yields each table whose rows differ from its file of expected rows.
+    """Compares the rows of a pipeline's tables with the files of expected rows.
 
-    An element is (table, file, difference). The difference is None if the file does not exist.
-    `rows` maps a table to its actual rows, and `keys` maps a table to its keys. Raises the errors
-    of `read_rows`.
+    `rows` maps a table to its actual rows, and `keys` maps a table to its keys. Yields (table,
+    file, difference) for each table whose rows differ from its file. The difference is None if the
+    file does not exist. Raises UsageError, with the line, if a line in a file is not a row.
     """
     for table, found in rows.items():
         file = rows_file(case, pipeline, table)
@@ -83,7 +83,7 @@ def compare_rows(
 
 
 def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
-    """Returns the file with the expected rows of a table of a pipeline."""
+    """Returns the path of the file that contains the expected rows of a table."""
     name = f"{pipeline.name}.{table}" if table == REJECTS else table
     return case.rows / f"{name}{_SUFFIX}"
 
@@ -91,7 +91,7 @@ def rows_file(case: Case, pipeline: Pipeline, table: str) -> Path:
 def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
     """Lists the files of expected rows in a case that belong to no table.
 
-    `expected` are the files that belong to a table.
+    `expected` contains the files that belong to a table.
     """
     return tuple(sorted({*case.rows.glob(f"*{_SUFFIX}")} - {*expected}))
 
@@ -99,8 +99,7 @@ def surplus_files(case: Case, expected: Iterable[Path]) -> tuple[Path, ...]:
 def write_rows(file: Path, rows: Iterable[Row]) -> None:
     """Replaces the content of a file with rows, as one JSON object per line.
 
-    If there are no rows and the file contains the expected rejects of a pipeline, the file is
-    deleted.
+    If `file` is for rejects and there are no rows, the file is deleted instead.
     """
     text = "".join(object_line(row.keys(), row.values()) for row in rows)
     if not text and file.stem.endswith(f".{REJECTS}"):
@@ -113,7 +112,7 @@ def write_rows(file: Path, rows: Iterable[Row]) -> None:
 def read_rows(file: Path) -> list[Row] | None:
     """Reads the rows in a file. Returns None if the file does not exist.
 
-    Raises UsageError, with the line, if a line is not a row.
+    Raises UsageError, with the number of the line, if a line is not a JSON object.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

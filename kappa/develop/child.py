@@ -1,6 +1,7 @@
 """The scratch folder of `kappa dev`, and the child process whose Spark folds samples.
 
-This module imports little, so that the child can start while the modules of the loop are imported.
+This module imports few other modules, so that the child can start while this process imports the
+modules of the loop.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from kappa.code.spark_child import one_child
 
 @contextmanager
 def scratch_child(settings: Settings) -> Iterator[Path]:
-    """Starts the child process that folds samples, and yields a scratch folder.
+    """Starts a child process with Spark, and yields a new scratch folder.
 
-    The child process folds samples while the block runs. The folder is deleted after the block.
+    Within the block, the child folds samples of topics. After the block, the child ends and the
+    folder is deleted.
     """
     scratch = make_folder(Path(tempfile.gettempdir()), DEV)
     try:
@@ -35,7 +37,7 @@ def scratch_child(settings: Settings) -> Iterator[Path]:
 def has_root(settings: Settings) -> bool:
     """Returns True if the root of a project exists. A root in a bucket is assumed to exist.
 
-    The store is not opened, because that would create the folder of a root.
+    This function does not open the root, because opening would create the folder of the root.
     """
     return "://" in settings.root_url or Path(settings.root_url).is_dir()
 

@@ -1,7 +1,7 @@
 """The loop of `kappa dev`, which runs the project at each save, and when a key is pressed.
 
 The loop runs in the main thread, which a signal can interrupt at any time. Other threads put events
-into a queue: lists of saved files, and keys.
+into a queue. An event is a list of saved files, or a key.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def run_loop(
     show: Callable[[Iterable[Line]], None],
     step: Callable[[str], AbstractContextManager[Callable[[str], None]]],
 ) -> None:
-    """Runs the project now and at each save, until the key q is pressed.
+    """Runs the project now and after each save, until the user presses the key q.
 
     Raises KeyboardInterrupt if a signal interrupts the loop.
 
     Args:
-        settings: The settings of the project. Errors in a later kappa.toml are shown.
+        settings: The settings of the project. If kappa.toml changes later, its errors are shown.
         scratch: The folder for all files of the runs.
         open_log: Returns the log from which samples are read, or None if no broker is up.
-        show: Shows lines.
+        show: Shows lines of text.
         step: Shows the text of a long step. Yields a function that changes the text.
     """
     events = SimpleQueue[_Event]()
@@ -112,7 +112,10 @@ def _title(event: _Event | None) -> str:
 
 
 def _next_event(events: SimpleQueue[_Event]) -> _Event:
-    """Waits for the next key or save. Returns the key, or the paths of all files saved so far."""
+    """Waits for the next event of the loop: a key, or a list of saved files.
+
+    Returns the key, or the paths of all files that were saved before the next key.
+    """
     event = events.get()
     if isinstance(event, str):
         return event
@@ -130,10 +133,10 @@ def _next_event(events: SimpleQueue[_Event]) -> _Event:
 
 @contextmanager
 def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]:
-    """Puts the keys r and d into the queue when they are pressed on the terminal.
+    """Reads keys from the terminal in a thread, and puts the keys r and d into the queue.
 
-    The key q sets `quits`, and interrupts the main thread. Yields True if keys are read, and False
-    if there is no terminal, or if the process runs in the background of a terminal.
+    The key q sets `quits`, and interrupts the main thread. Yields True if keys are read. Yields
+    False if there is no terminal, or if this process runs in the background of a terminal.
     """
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not (is_terminal and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
@@ -163,20 +166,20 @@ def _keys(events: SimpleQueue[_Event], quits: threading.Event) -> Iterator[bool]
 
 
 class ProjectWatch:
-    """A watch that reports the saved files of a project, from its own threads, until it is closed.
+    """Two threads that report the saved files of a project, until the watch is closed.
 
     One thread watches the project's folder itself, to notice folders that are created or deleted
-    there. Another thread watches the folders in the project's folder, with everything below these
-    folders. The root, Python environments and hidden folders are not watched: they contain very
-    many files, but no file that a pipeline reads.
+    there. The other thread watches the subfolders, with everything below them. The root, Python
+    environments and hidden folders are not watched: they contain very many files, but no file that
+    a pipeline reads.
     """
 
     def __init__(self, project: Path, root: Path, on_saved: Callable[[list[str]], None]) -> None:
-        """Starts the watch.
+        """Starts the threads.
 
         `on_saved` is called with the paths of saved files, relative to the project's folder. Files
         that are saved at nearly the same time are reported in one call. Files of `root`, the
-        project's root, are ignored.
+        project's root, are not reported.
         """
         self._project = project.resolve()
         self._root = root.resolve()
@@ -264,7 +267,7 @@ def is_of_project(path: Path, project: Path, root: Path) -> bool:
 
 
 def watched_folders(project: Path, root: Path) -> tuple[Path, ...]:
-    """Lists the direct subfolders of a project that are watched, with everything below them."""
+    """Lists the direct subfolders of a project that `kappa dev` watches."""
     return tuple(
         sorted(
             folder

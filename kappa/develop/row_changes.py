@@ -1,4 +1,7 @@
-"""The difference between a table's rows before and after a change of a pipeline. Pure."""
+"""The difference between a table's rows before and after a change of a pipeline.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ class TableChange:
     """The difference between a table's rows before and after a change of a pipeline.
 
     `rows` is the number of rows after the change. `changed` contains a pair (row before, row after)
-    for each row that has the same keys on both sides but other values. `is_new` is True if the
-    table did not exist before; `is_gone` is True if the table no longer exists.
+    for each pair of rows that have the same keys but other values. `is_new` is True if the table
+    did not exist before; `is_gone` is True if the table no longer exists.
     """
 
     table: str
@@ -33,19 +36,19 @@ class TableChange:
 
     @property
     def is_none(self) -> bool:
-        """Returns True if there is no difference."""
+        """Returns True if the rows before and after the change are equal."""
         return not (self.added or self.removed or self.changed or self.is_new or self.is_gone)
 
 
 def table_change(
     table: str, before: Sequence[Row] | None, after: Sequence[Row], keys: Sequence[str] = ()
 ) -> TableChange:
-    """Compares the rows of a table. `before` is None if the table is new.
+    """Compares the rows of a table before and after a change of a pipeline.
 
-    Rows with the same keys count as the same row. If there are no keys, or if one side lacks a
-    key's column or has the same keys twice, rows are only added or removed. Values are compared in
-    their JSON form, and doubles by 12 digits, because the last digits of a sum depend on the order
-    of its terms.
+    `before` is None if the table is new. A row before and a row after the change count as the same
+    row if they have the same keys. If there are no keys, or if one side lacks a key's column or has
+    the same keys twice, rows are only added or removed. Values are compared in their JSON form, and
+    doubles by 12 digits, because the last digits of a sum depend on the order of its terms.
     """
     if before is None:
         return TableChange(table, len(after), tuple(after), keys=tuple(keys), is_new=True)
@@ -81,9 +84,10 @@ def _by_key(rows: Iterable[Row], keys: Sequence[str]) -> dict[str, Row] | None:
 
 
 def _beyond(rows: Sequence[Row], others: Sequence[Row]) -> tuple[Row, ...]:
-    """Returns the rows that are not in `others`.
+    """Returns the rows that are not in `others`. Rows may occur several times.
 
-    If a row occurs n times more often in `rows` than in `others`, the result contains it n times.
+    If a row occurs n times more often in `rows` than in `others`, the result contains this row n
+    times.
     """
     left = Counter(map(_text, others))
     found = []

@@ -1,4 +1,7 @@
-"""Formats a run of the project on its samples as lines for display, each with a style. Pure."""
+"""Formats a run of the project on its samples as lines for display, each with a style.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ Line = tuple[Style, str]
 def run_lines(run: ProjectRun, folder: Path, *, in_full: bool = False) -> Iterator[Line]:
     """Yields the lines of a run: the plan, the rows that change, and the refusals.
 
-    Paths inside `folder` are shown relative to it. Without `in_full`, only a few rows of each kind
-    are shown per table.
+    A path in `folder` is shown relative to `folder`. Unless `in_full` is True, only a few added,
+    removed and changed rows are shown per table.
     """
     refused = {each.pipeline for each in run.refusals}
     for pipeline in run.pipelines:
@@ -79,7 +82,7 @@ def _pipeline_lines(run: PipelineRun, *, in_full: bool) -> Iterator[Line]:
 def change_lines(change: TableChange, *, in_full: bool) -> Iterator[Line]:
     """Yields the lines that describe the change of a table.
 
-    Without `in_full`, only a few rows of each kind are shown.
+    Unless `in_full` is True, only a few added, removed and changed rows are shown.
     """
     yield Style.PLAIN, f"  {change.table}: {_counts(change)}"
     marked = (

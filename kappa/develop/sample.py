@@ -1,10 +1,10 @@
 """The sample of a topic: records of the topic itself, or the project's sample events.
 
-The sample events of topic T are the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and
+The sample events of topic T are in the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and
 `.parquet`. They are read in the same way as `kappa produce T FILE` reads a file. Each line of
-`events/T.envelopes.ndjson` is an envelope. If the topic has the changes of a database, each line of
-its files is an envelope, too. An event without a timestamp gets the timestamp of
-`kappa.testing.Event`.
+`events/T.envelopes.ndjson` is an envelope: a JSON object with the parts of a record. If the records
+of the topic are changes of a database, each line of all these files is an envelope. An event
+without a timestamp gets the timestamp of `kappa.testing.Event`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 class TopicLog(SampledLog, Protocol):
-    """The methods of the broker's client that samples need."""
+    """The methods of the broker's client that this module calls."""
 
     def facts(self, name: str) -> Any | None: ...  # noqa: D102  # as in Log
 
@@ -61,14 +61,17 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """Describes the sample in words: the number of records and their source."""
+        """Describes the sample in words: the number of records, and their topic or files."""
         if not self.records:
             return f"no event of topic {self.topic} ({self.source})"
         return f"{count_of(len(self.records), 'record')} of {self.source}"
 
 
 class Samples:
-    """The samples of topics. A topic is read once. Files are read again when they change."""
+    """The samples of all topics of a project.
+
+    Each topic is read only once. The files of sample events are read again when they change.
+    """
 
     def __init__(
         self,
@@ -76,10 +79,10 @@ class Samples:
         open_log: Callable[[], TopicLog | None],
         known: Mapping[str, Sample] | None = None,
     ) -> None:
-        """Creates samples for the project in the folder `project`.
+        """Creates an object that reads the samples of the project in the folder `project`.
 
-        `open_log` returns the broker's log, or None if no broker is up. `known` maps topics that
-        were already read to their samples.
+        `open_log` returns the broker's log, or None if no broker is up. `known` contains samples
+        that were already read, by topic.
         """
         self._folder = project / FOLDER
         self._open_log = open_log
@@ -132,8 +135,8 @@ class Samples:
 def read_topic(log: TopicLog, topic: str) -> Sample | None:
     """Reads the first and the newest records of each partition of a topic.
 
-    Returns None if there are no records. Reading stops after five seconds, or when the sample is
-    large enough.
+    Returns None if the topic does not exist or has no records. Reading stops after five seconds, or
+    when the sample is large enough.
     """
     if log.facts(topic) is None:
         return None
@@ -156,10 +159,11 @@ def read_topic(log: TopicLog, topic: str) -> Sample | None:
 
 
 def first_and_newest(begin: Offsets, end: Offsets) -> Iterator[tuple[Offsets, Offsets]]:
-    """Yields ranges (start, end) with the first and the newest offsets of each partition. Pure.
+    """Yields ranges of offsets for the first and the newest records of each partition. Pure.
 
-    The ranges of a partition do not overlap. The total number of offsets in all ranges is about the
-    greatest number of records in a sample, or less.
+    A range is a pair (start, end). The first pair contains the first offsets of all partitions, and
+    the second pair contains the newest offsets. The ranges of a partition do not overlap. Together,
+    the ranges contain about as many offsets as a sample may have records, or fewer.
     """
     parts = [each for each in end.items() if each[2] > begin.at(*each[:2])]
     share = _MOST_RECORDS / max(1, len(parts)) / (_FIRST + _NEWEST)
@@ -193,9 +197,10 @@ def event_files(folder: Path, topic: str) -> tuple[Path, ...]:
 
 
 def read_events(files: Iterable[Path], topic: Topic, *, at_most: int | None = None) -> Sample:
-    """Reads the events in files, in order, but at most `at_most` events if `at_most` is not None.
+    """Reads the events of a topic from files, in the order of the files, as a sample.
 
-    Raises UsageError, with the file and line, if an event cannot be read.
+    At most `at_most` events are read; None means all. Raises UsageError, with the file and line, if
+    an event cannot be read.
     """
     found = list[RawRecord]()
     ends: Counter[int] = Counter()

@@ -1,8 +1,8 @@
-"""Runs of a project's pipelines on samples, each compared with the pipeline's last good run.
+"""Runs a project's pipelines on samples, and compares each run with the previous one.
 
-A child process whose Spark is already started folds the samples (engine/children/fold_sample.py).
-All files of a run are in a scratch root. A run reads the birth certificates of the serving builds,
-and does not change these builds.
+A child process in which Spark already runs folds the samples
+(kappa/engine/children/fold_sample.py). All files of a run are in a scratch root. A run reads the
+birth certificates of the serving builds, and does not change these builds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PipelineRun:
     """The result of a run for one pipeline: a short plan, the samples, and the changed rows.
 
     `changes` contains the difference of each table. `same` is True if the pipeline was not folded
-    again, because its code and samples have not changed since the last good run.
+    again, because neither its code nor its samples have changed since its last successful run.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ProjectRun:
 
 @dataclass(slots=True)
 class _LastRun:
-    """The last good run of a pipeline: its declaration, its samples, and its rows by table."""
+    """The last successful run of a pipeline: its declaration, samples, and rows by table."""
 
     declared: Declared
     samples: tuple[Sample, ...]
@@ -79,11 +79,11 @@ class _LastRun:
 
 @dataclass(slots=True)
 class SampleRuns:
-    """Runs of a project inside a scratch folder.
+    """Runs of a project in a scratch folder.
 
-    `settings` are the command's settings. `samples` are read when runs need them. `serving` maps a
-    pipeline to the birth certificate of its serving build; if it is None, the certificates are read
-    from the root.
+    `settings` are the settings of the command. `samples` reads the samples of topics when a run
+    needs them. `serving` maps a pipeline to the birth certificate of its serving build; if
+    `serving` is None, the certificates are read from the root.
     """
 
     settings: Settings
@@ -98,7 +98,7 @@ class SampleRuns:
     def forget(self) -> None:
         """Makes the next run read samples and serving builds again, and fold all pipelines again.
 
-        The rows of the last good runs are kept for the comparison.
+        The rows of the last successful runs are kept for the comparison.
         """
         self.samples.forget()
         self.serving = None
@@ -119,7 +119,10 @@ class SampleRuns:
         return replace(run, seconds=time.monotonic() - began)
 
     def _run(self, say: Callable[[str], None]) -> ProjectRun:
-        """Runs the project with its present files. The field `seconds` of the result is not set."""
+        """Runs the project with its present files, without measuring the time of the run.
+
+        The field `seconds` of the result is 0.
+        """
         say("reading the project" if self._number else "starting Spark, and reading the project")
         settings = load_settings(self.settings.project, root=self.settings.root)
         scratched = settings_below(settings, self.scratch)
@@ -172,7 +175,11 @@ class SampleRuns:
         samples: Mapping[str, tuple[Sample, ...]],
         say: Callable[[str], None],
     ) -> Mapping[str, _Rows | Refusal]:
-        """Folds the samples of the pipelines in `due`. Returns the rows or the refusal of each."""
+        """Folds the samples of the pipelines in `due` in the child process with Spark.
+
+        Returns the rows of each pipeline, or a refusal if the pipeline failed, by the pipeline's
+        name. `say` is called with a text before the samples are folded.
+        """
         if not due:
             return {}
         say(f"folding the samples: {', '.join(due)}")
@@ -206,7 +213,7 @@ class SampleRuns:
     def _compared(
         self, declared: Declared, samples: tuple[Sample, ...], rows: _Rows | None
     ) -> PipelineRun:
-        """Compares a pipeline's rows with the rows of its last good run.
+        """Compares a pipeline's rows with the rows of its last successful run.
 
         Stores the new rows for the comparison in the next run. `rows` is None if the pipeline was
         not folded.
@@ -235,7 +242,8 @@ class SampleRuns:
         """Returns a short plan for a pipeline, as lines of text.
 
         The plan contains the differences from the serving build, including those that readers
-        notice. If no build serves, it contains the differences from the last good run.
+        notice. If no build serves, the plan contains the differences from the pipeline's last
+        successful run.
         """
         name = declared.pipeline.name
         born = self._births().get(name)
@@ -262,9 +270,10 @@ class SampleRuns:
 
 
 def serving_births(settings: Settings) -> Mapping[str, Birth]:
-    """Returns the birth certificates of the serving builds, by pipeline. Does not create a root.
+    """Returns the birth certificates of the serving builds, by pipeline.
 
-    If the root does not exist or cannot be read, the result is empty.
+    If the root does not exist or cannot be read, the result is empty. This function does not create
+    a root.
     """
     if not has_root(settings):
         return {}

@@ -1,8 +1,9 @@
 """Runs all tests of a project, one after the other, on one Spark session in this process.
 
-A case (cases.py) is tested with each pipeline that reads the case's events: the rows are compared
-with the files of expected rows, and the law of slices is tested. Then pytest runs the project's
-test files; the fixture `warm_spark` uses the same Spark session.
+A case consists of files with events and files with the expected rows (cases.py). Each pipeline that
+reads a topic of the case folds the events. The rows are compared with the files, and the law of
+slices is checked. Then pytest runs the project's test files; the fixture `warm_spark` uses the same
+Spark session.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def run_tests(
         settings: The project's settings.
         session: Waits until this process's Spark session is ready and active.
         update: If True, files whose rows differ are overwritten with the actual rows.
-        show: Shows lines.
+        show: Shows lines of text.
         step: Shows the text of a long step. Yields a function that changes the text.
     """
     began, project = time.monotonic(), settings.project
@@ -123,8 +124,8 @@ def run_tests(
 class _Suite:
     """The tests of a project, and the numbers of tests that have passed and failed so far.
 
-    `missing_rows` are the folders of rows that should exist but do not. `has_compared` is True if
-    rows were compared, or if pytest has run a test of the project.
+    `missing_rows` contains the folders of expected rows that should exist but do not.
+    `has_compared` is True if rows were compared, or if pytest has run a test of the project.
     """
 
     project: Path
@@ -139,7 +140,8 @@ class _Suite:
     def run_case(self, case: Case, pipelines: Mapping[str, Pipeline]) -> None:
         """Tests a case with each pipeline that reads the case's events.
 
-        For each pipeline, compares the rows with their files, and tests the law of slices.
+        For each pipeline, compares the rows with the files of expected rows, and checks the law of
+        slices.
         """
         files = list[Path]()
         is_whole = True
@@ -256,7 +258,7 @@ class _Suite:
             self._judge(f"{case.name}: files of rows", lines)
 
     def _judge(self, name: str, lines: Iterable[Line]) -> None:
-        """Counts a test as passed or failed, and shows its result.
+        """Counts a test as passed or failed, and shows its name and its lines.
 
         The test has failed if one of its lines has the style REFUSED.
         """

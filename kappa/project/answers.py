@@ -1,8 +1,8 @@
 """The answer of a query, and a pinned snapshot that answers several queries.
 
 A query runs once, and its rows are stored in a separate in-memory DuckDB database. Each form of the
-answer (Arrow, pandas, ...) is converted from these rows on request. By then, the snapshot may no
-longer be pinned.
+answer (Arrow, pandas, ...) is converted from these stored rows when the caller requests the form.
+The snapshot need not be pinned any more at that time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueryResult:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of the columns, by DuckDB's names."""
+        """The types of the columns, with the names that DuckDB uses."""
         return self._kept.types
 
     @property
@@ -60,7 +60,8 @@ class QueryResult:
     def head(self) -> Mapping[str, Any]:
         """The generation that the query has read, and each pipeline's build, offsets and versions.
 
-        All values can be converted to JSON.
+        The versions are the Delta versions of the pipeline's tables. All values can be converted to
+        JSON.
         """
         from kappa.serving.query.pin.snapshot import head_of
 
@@ -83,13 +84,17 @@ class QueryResult:
         return self._kept.arrow_table()
 
     def df(self) -> Any:
-        """Returns the rows as a `pandas.DataFrame`. Raises the same errors as `arrow`."""
+        """Returns the rows as a `pandas.DataFrame`.
+
+        Raises UsageError, with the name of the column, if Arrow cannot represent a value.
+        """
         return self.arrow().to_pandas()
 
     def pl(self) -> Any:
         """Returns the rows as a `polars.DataFrame`.
 
-        Raises UsageError if Polars is not installed, and the errors of `arrow`.
+        Raises UsageError if Polars is not installed. Also raises UsageError, with the name of the
+        column, if Arrow cannot represent a value.
         """
         return polars_frame(self.arrow())
 
@@ -146,13 +151,13 @@ class PinnedTables:
     """
 
     def __init__(self, pinned: PinnedSnapshot, reader: Reader) -> None:
-        """Stores a pinned snapshot and a reader of the snapshot. `Project.pin` closes both."""
+        """Stores a pinned snapshot and a reader of its tables. `Project.pin` closes both."""
         self._pinned = pinned
         self._reader = reader
 
     @property
     def snapshot(self) -> Snapshot:
-        """The builds, frontiers and births that the queries read."""
+        """The builds, their frontiers and their birth certificates that the queries read."""
         return self._pinned.snapshot
 
     @property

@@ -48,7 +48,7 @@ _TOGETHER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The result of sending records. The broker has acknowledged all of them.
+    """The result of sending records, after the broker has acknowledged all of them.
 
     `count` is the number of records. `offsets` contains, for each partition that received records,
     the offset after the last record. `token` is the write token with which a query can wait for the
@@ -61,7 +61,7 @@ class Produced:
 
 
 class Project:
-    """A project with its root and its broker. Open it by `Project.open`.
+    """A project with its root and its broker. Programs open a project with `Project.open`.
 
     Methods that only read (`query`, `tables`, `status`) work without a running platform. Methods
     that change something (`deploy`, `stage`, `promote`, `undo`) need `kappa up`. All errors are of
@@ -81,7 +81,7 @@ class Project:
         """Opens the project whose kappa.toml is in the folder `path`, or in a folder above.
 
         `root` overrides the root in kappa.toml. Raises SettingsError if there is no kappa.toml, or
-        if it cannot be read.
+        if kappa.toml cannot be read.
 
         Example:
             project = Project.open("shop")
@@ -107,10 +107,11 @@ class Project:
     ) -> ProjectPlan:
         """Plans a deploy of the given `pipelines`, or of all declared pipelines. Changes nothing.
 
-        With `again`, new builds are also planned for unchanged pipelines. `allow` permits refused
-        steps: each element is "NAME=REASON", with the name of the refusal that the plan shows.
-        `allow_breaking` permits changes that may break readers, and `accept_gap` permits topics
-        whose oldest records have been deleted. Raises Unreachable if no broker is known.
+        With `again`, new builds are also planned for unchanged pipelines. `allow` permits steps
+        that the plan would otherwise refuse: each element is "NAME=REASON", with the name of the
+        refusal that the plan shows. `allow_breaking` permits changes that may break readers, and
+        `accept_gap` permits topics whose oldest records have been deleted. Raises Unreachable if no
+        broker is known.
 
         Example:
             plan = project.plan("web")
@@ -131,10 +132,10 @@ class Project:
         branching: Branching | None = None,
         showing: Showing = show_nothing,
     ) -> ProjectPlan:
-        """Plans as `plan` does, for callers that have already parsed the allowances.
+        """Plans a deploy as `plan` does, for callers that have already parsed the allowances.
 
-        With `branching`, plans branches of the serving builds. `showing` displays the steps of
-        planning.
+        `accepting` contains the refusals that the user permits. With `branching`, plans branches of
+        the serving builds. `showing` displays the progress of planning.
         """
         from kappa.replay.rollout.plan.make_plan import make_plan
 
@@ -145,7 +146,10 @@ class Project:
         return ProjectPlan(self._here, made, observed, tuple(pipelines), accepting)
 
     def plan_retry(self, pipeline: str, *, showing: Showing = show_nothing) -> ProjectPlan:
-        """Plans a pipeline's last rollout again, after this rollout failed or was abandoned."""
+        """Plans the last rollout of a pipeline again, after it failed or was abandoned.
+
+        `showing` displays the progress of planning.
+        """
         from kappa.replay.rollout.plan.finding import Allowances
         from kappa.replay.rollout.plan.retry import plan_again
 
@@ -156,7 +160,8 @@ class Project:
     def read_plan(self, file: str | Path, *, showing: Showing = show_nothing) -> ProjectPlan:
         """Reads a saved plan, and computes the plan again for the present state of the project.
 
-        Raises Conflict, with everything that has changed, if the saved plan is out of date.
+        Raises Conflict if the project has changed so that the saved plan is out of date; the error
+        lists the changes. `showing` displays the progress of planning.
         """
         from kappa.replay.rollout.plan.saved_plan import SavedPlan
 
@@ -176,9 +181,10 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Begins the rollouts of a deploy, and returns them without waiting.
 
-        The builds are replayed and verified, and then wait for a `promote`. `pipelines`, `allow`,
+        Kappa builds and verifies candidates, which then wait for a `promote`. `pipelines`, `allow`,
         `allow_breaking` and `accept_gap` are as for `plan`; `reason` is stored in the history.
-        Returns an empty tuple if nothing changes. Raises the error of the plan's first refusal.
+        Returns an empty tuple if nothing changes. If the plan has refusals, raises the error of the
+        first refusal.
 
         Example:
             for rollout in project.stage("web", reason="count bots apart"):
@@ -202,9 +208,9 @@ class Project:
 
         Each new build replays while the serving builds continue. The build is then verified, and is
         promoted if it passes. `pipelines`, `reason`, `allow`, `allow_breaking` and `accept_gap` are
-        as for `stage`; `timeout` is in seconds. If a rollout does not serve, raises its error, or
-        the first error if several rollouts do not serve; then the builds that served before
-        continue to serve.
+        as for `stage`; `timeout` is in seconds. If a rollout does not serve, raises the error of
+        this rollout, or of the first such rollout. Then the build that served before continues to
+        serve.
 
         Example:
             project.deploy(reason="first deploy")
@@ -220,8 +226,9 @@ class Project:
         """Promotes candidates that have passed their verification, together in one generation.
 
         `pipelines` are names of pipelines, or numbers of rollouts as text. Without `pipelines`, the
-        only ready candidate is promoted. `reason` and `timeout` are as for `deploy`. Raises
-        UsageError if no candidate is ready. If a rollout does not serve, raises its error.
+        only ready candidate is promoted. `reason` and `timeout` are as for `deploy`. Returns the
+        rollouts of the candidates after they serve. Raises UsageError if no candidate is ready. If
+        a rollout does not serve, raises the error of this rollout.
 
         Example:
             project.promote("web", reason="reviewed by Ada")
@@ -240,8 +247,8 @@ class Project:
     ) -> Rollout:
         """Switches a `pipeline` back to the build that served before, and waits until it serves.
 
-        If `pipeline` is not given, the only pipeline that can be undone is used. `to` is the number
-        of an earlier generation, whose build is used instead; that build must still be kept.
+        If `pipeline` is not given, the only pipeline that can be undone is used. If `to` is given,
+        the pipeline switches to the build of this earlier generation, which must still be kept.
         `reason` and `timeout` are as for `deploy`.
 
         Example:
@@ -261,7 +268,8 @@ class Project:
     ) -> int:
         """Records a request for an undo, and returns the id of the rollout that carries it out.
 
-        `seen` is the state of the rollouts on which the user's decision is based.
+        `pipeline` and `to` are as for `undo`. `seen` is the state of the rollouts on which the user
+        based the decision.
         """
         from kappa.replay.rollout.operator_requests import ask_undo
 
@@ -323,7 +331,7 @@ class Project:
     ) -> tuple[QueryResult, ...]:
         """Answers several queries from one snapshot: of the present, or of the past moment `when`.
 
-        If one of the queries fails, the error names that query, and no answer is returned.
+        If one of the queries fails, raises an error that names this query, and returns no answers.
         """
         from kappa.project.answers import QueryResult
         from kappa.serving.query.query import answer_each
@@ -345,7 +353,7 @@ class Project:
         at_offsets: str | None = None,
         at_event_time: datetime | str | None = None,
     ) -> Iterator[PinnedTables]:
-        """Pins a snapshot for several queries. The snapshot's files are kept until the block ends.
+        """Pins a snapshot for several queries, and keeps its files until the block ends.
 
         `at`, `at_generation`, `at_offsets` and `at_event_time` are as for `query`.
 
@@ -453,9 +461,11 @@ class Project:
     def follower(
         self, table: str, *, since: Cursor | None = None, chosen: Filter | None = None
     ) -> Follower:
-        """Creates a follower of a table with the limits and times of the project's settings.
+        """Creates a follower of a table: an object that reads the table's change sets one by one.
 
-        Raises the errors of `Follower`.
+        `since` is the cursor after which the follower starts. `chosen` selects rows and columns.
+        The limits and waiting times come from the project's settings. Raises UsageError if the
+        table is not served.
         """
         from kappa.serving.outlets.changes.follower import Follower
         from kappa.serving.query.reader.reader import Limits
@@ -475,7 +485,7 @@ class Project:
     def exporter(self, *tables: str, to: str | Path, iceberg: bool = False) -> Iterator[Exporter]:
         """Opens an exporter that copies served `tables` into the folder `to`, for other engines.
 
-        The exporter's `next_switch()` copies all tables as of one snapshot. The copies are plain
+        The exporter's `next_switch()` copies all tables from one snapshot. The copies are plain
         Delta tables, and with `iceberg` also Iceberg tables. `to` may be `s3://BUCKET/PREFIX`.
         Raises Conflict if another process exports to the folder, and UsageError if the folder
         contains other files.
@@ -591,8 +601,9 @@ class Project:
     ) -> Report:
         """Lists the newest rejects of the serving builds, with their position, content and reason.
 
-        `pipeline` and `reason` select rejects. With `build`, the rejects of this build are listed
-        instead. `limit` is the maximum number of rejects; None means all.
+        If `pipeline` or `reason` is given, only rejects of this pipeline or with this reason are
+        listed. With `build`, the rejects of this build are listed instead. `limit` is the maximum
+        number of rejects; None means all.
 
         Example:
             print(project.rejects(reason="missing_field"))
@@ -667,8 +678,8 @@ class Project:
 
         Each event maps column names to values. The event and its key are encoded in the formats
         that the topic declares. The result contains a write token: `query(..., after=token)` waits
-        for the records. Raises UsageError, with the number of the event, if the topic's declaration
-        would reject an event; the events before it have been sent.
+        for the records. If the topic's declaration would reject an event, raises UsageError with
+        the number of this event; the previous events have been sent.
 
         Example:
             written = project.produce("visits", [{"visitor": "ada", "page": "/"}])
@@ -695,10 +706,11 @@ class Project:
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> Produced:
-        """Sends records, and waits until the broker has acknowledged them.
+        """Sends records to a topic, and waits until the broker has acknowledged them.
 
-        `records` contains pairs (place in the input, record); errors name the place of a record.
-        `on_progress` is called with the number of records acknowledged so far.
+        `records` contains pairs (position in the input, record), so that errors can name the
+        position of a record. `on_progress` is called with the number of records acknowledged so
+        far.
         """
         from kappa.records.lines.produce import produce_placed
         from kappa.serving.query.pin.moments import written_offsets
@@ -710,8 +722,8 @@ class Project:
     def wait_until_shown(self, token: str | Offsets, *, timeout: float | None = None) -> None:
         """Waits until readers see all records of a write token, for at most `timeout` seconds.
 
-        The default is 30 seconds. Raises TimedOut, with the known reasons for the delay, and
-        UsageError if no serving build reads the token's topic.
+        The default is 30 seconds. Raises TimedOut, with the known reasons for the delay, if the
+        wait takes longer. Raises UsageError if no serving build reads the token's topic.
         """
         from kappa.serving.query.pin.moments import parse_offsets
         from kappa.serving.query.pin.write_token import ensure_covered
@@ -745,8 +757,9 @@ class Project:
     ) -> tuple[Rollout, ...]:
         """Waits until each rollout serves, fails or is abandoned, and returns the rollouts.
 
-        With `by_yes`, an error is also raised for a rollout that waits for a person's approval. If
-        there are errors, raises the first error after all rollouts have been followed.
+        With `by_yes`, also stops waiting for a rollout that needs a person's approval, and treats
+        this as an error. If there are errors, raises the first error after the last rollout has
+        been followed.
         """
         from kappa.replay.status.follow import ensure_not_waiting
 

@@ -31,7 +31,7 @@ Showing = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 
 
 def show_nothing(_text: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Displays no progress. Callers pass this function where a `Showing` is required."""
+    """Displays no progress: the default for parameters that display the steps of a function."""
     return nullcontext(lambda _step: None)
 
 
@@ -40,8 +40,8 @@ class ProjectPlan:
     """A plan: what a deploy does with each pipeline, with reasons, readers, cost and refusals.
 
     `made` contains the planned steps. The plan is valid for the files, the journal and the topics
-    from which it was computed. If another operator has changed them since the plan was computed,
-    `begin` raises Conflict.
+    from which it was computed. If another operator has changed them since then, `begin` raises
+    Conflict.
 
     Example:
         plan = project.plan("web")
@@ -81,8 +81,8 @@ class ProjectPlan:
     def save(self, path: str | Path) -> None:
         """Saves the plan to the file `path`, for `kappa deploy --plan FILE`.
 
-        Raises the error of the first refusal if there are refusals, and UsageError if the file
-        cannot be written.
+        If the plan has refusals, raises the error of the first refusal. Raises UsageError if the
+        file cannot be written.
         """
         from pathlib import Path
 
@@ -103,9 +103,9 @@ class ProjectPlan:
 
         With `auto_promote`, a build serves as soon as it has passed its verification. `reason` is
         stored in the journal. `say` is called with lines of text about the check, and `showing`
-        displays the steps. Raises the error of the plan's first refusal, VerificationFailed if a
-        pipeline breaks the law, Conflict if another operator was first, and Unreachable if `kappa
-        up` does not run.
+        displays the steps. If the plan has refusals, raises the error of the first refusal. Raises
+        VerificationFailed if a pipeline breaks the law of slices, Conflict if another operator was
+        first, and Unreachable if `kappa up` does not run.
         """
         from kappa.replay.rollout.law import ensure_lawful
         from kappa.replay.rollout.stage import stage_plan
@@ -140,7 +140,10 @@ class ProjectPlan:
 def observed_for(
     here: ProjectContext, pipelines: Sequence[str], showing: Showing = show_nothing
 ) -> Observed:
-    """Collects the facts for a plan from the project's files, the journal, Kafka and the disk."""
+    """Collects the facts for a plan from the project's files, the journal, Kafka and the disk.
+
+    `pipelines` are the pipelines to plan. `showing` displays the steps.
+    """
     from kappa.replay.rollout.plan.observe import gather_facts
 
     log = here.log()
@@ -163,13 +166,13 @@ def follow_to_end(
     console: Console | None = None,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Follows a rollout until it ends, and returns the rollout in its last state.
+    """Follows a rollout until it ends, and returns its last state.
 
     With `to_the_yes`, also returns when the rollout waits for a person's approval. `timeout` is in
-    seconds. The progress is shown on `console`, if it is not None, without the events that `known`
-    already contains. If the rollout ends without serving, raises the error for this kind of end.
-    Raises TimedOut after the timeout, and Unreachable if no supervisor runs; in both cases the
-    rollout itself continues.
+    seconds. The progress is shown on `console`, if it is not None. `known` is an earlier state of
+    the rollout, whose events are not shown again. If the rollout ends without serving, raises the
+    error for this kind of end. Raises TimedOut after the timeout, and Unreachable if no supervisor
+    runs; in both cases the rollout itself continues.
     """
     from kappa.replay.status.follow import follow_rollout, raise_unless_served, show_progress
     from kappa.replay.status.outgoing_changes import sends_at_switch
@@ -204,9 +207,10 @@ def for_each_rollout(
     ids: Iterable[int],
     tell: Callable[[KappaError], object] = lambda _error: None,
 ) -> None:
-    """Calls `act` for each rollout id, even if a call raises a KappaError.
+    """Calls `act` for each rollout id, even if an earlier call has raised a KappaError.
 
-    After the last call, raises the first error. The other errors are passed to `tell`.
+    If calls have raised errors, raises the first error after the last call. The other errors are
+    passed to `tell`.
     """
     refused = []
     for id_ in ids:
@@ -223,8 +227,8 @@ def for_each_rollout(
 def _log_of(here: ProjectContext, begun: Rollout, birth: Birth) -> tuple[Log, Offsets]:
     """Returns a client of the broker, and the end offsets of the topics that a rollout reads.
 
-    Raises Unreachable if the broker does not answer. The message says that the rollout has begun
-    nevertheless.
+    If the broker does not answer, raises Unreachable with a message that the rollout has begun but
+    cannot be followed.
     """
     try:
         log = here.log()

@@ -74,7 +74,7 @@ class RemoteAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RemoteChangeSet:
-    """A change set over HTTP: its head, its changes, and the cursor for the next call.
+    """A change set over HTTP: its head, its changes, and its cursor for a later call.
 
     Each change is a mapping with `op`, `before` and `after`, as `kappa changes -o jsonl` prints it.
     """
@@ -85,7 +85,7 @@ class RemoteChangeSet:
 
 
 class RemoteProject:
-    """A project that `kappa up` or `kappa serve` offers over HTTP. Open it by `kappa.connect`.
+    """A project that `kappa up` or `kappa serve` offers over HTTP. Open it with `kappa.connect`.
 
     The methods raise the same errors as those of `kappa.Project`, with the server's message and
     hint.
@@ -129,7 +129,7 @@ class RemoteProject:
 
     @asynccontextmanager
     async def pin(self) -> AsyncIterator[RemoteTables]:
-        """Pins a snapshot for several queries. The snapshot stays pinned until the block ends."""
+        """Pins a snapshot until the block ends. Yields an object that answers queries."""
         response = await self._ask(
             "POST",
             "/query",
@@ -161,9 +161,10 @@ class RemoteProject:
     async def rejects(
         self, pipeline: str | None = None, *, reason: str | None = None, limit: int = 20
     ) -> list[dict[str, Any]]:
-        """Lists the newest rejects of the serving builds. `pipeline` and `reason` select rejects.
+        """Lists the newest rejects of the serving builds, with their position, content and reason.
 
-        `limit` is the maximum number of rejects.
+        If `pipeline` or `reason` is given, only rejects of this pipeline or with this reason are
+        listed. `limit` is the maximum number of rejects.
         """
         wanted = {"pipeline": pipeline, "reason": reason, "limit": str(limit)}
         given = {name: each for name, each in wanted.items() if each is not None}
@@ -179,9 +180,9 @@ class RemoteProject:
     ) -> AsyncIterator[RemoteChangeSet]:
         """Yields a change set with a served `table`'s rows, and then change sets with net changes.
 
-        The iteration does not end. `since`, `where` and `columns` are as for `Project.changes`.
-        Raises Unreachable if the server ends the connection; then call this method again, with the
-        cursor of the last change set as `since`.
+        The iteration does not end: it waits for later changes. `since`, `where` and `columns` are
+        as for `Project.changes`. Raises Unreachable if the server ends the connection. Then call
+        this method again, with the cursor of the last change set as `since`.
         """
         import httpx2
 
@@ -232,8 +233,8 @@ class RemoteProject:
         """Promotes candidates that have passed their verification, and waits until they serve.
 
         `pipelines` are as for `Project.promote`. `timeout` is in seconds; None means no limit.
-        Returns the rollout's row, as in `history`. Raises Conflict if another operator was first,
-        and TimedOut after the timeout.
+        Returns a mapping that describes the rollout, as an element of `history` does. Raises
+        Conflict if another operator was first, and TimedOut after the timeout.
         """
         return await self._served({"intent": "promote", "pipelines": pipelines}, timeout)
 
@@ -244,9 +245,10 @@ class RemoteProject:
         to: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the rollout goes on
     ) -> dict[str, Any]:
-        """Switches back to the build that served before, or in generation `to`.
+        """Switches a `pipeline` back to the build that served before, and waits until it serves.
 
-        Waits until that build serves. `timeout`, the result and the errors are as for `promote`.
+        If `to` is given, switches to the build of generation `to` instead. `timeout`, the result
+        and the errors are as for `promote`.
         """
         return await self._served({"intent": "undo", "pipelines": [pipeline], "to": to}, timeout)
 
@@ -317,7 +319,7 @@ class RemoteTables:
     """A snapshot that the server has pinned, so that all queries read the same frontiers."""
 
     def __init__(self, project: RemoteProject, name: str) -> None:
-        """Stores the project and the name of the snapshot.
+        """Stores the project, and the name under which the server keeps the snapshot.
 
         `RemoteProject.pin` releases the snapshot.
         """
@@ -333,10 +335,11 @@ class RemoteTables:
 
 
 def connect(url: str, *, token: str | None = None) -> RemoteProject:
-    """Opens the project at the HTTP server `url`. `token` is needed if the server requires one.
+    """Opens the project that an HTTP server offers at `url`.
 
-    The function needs httpx2: `pip install 'kappa[client]'`. Raises UsageError if httpx2 is not
-    installed, or if the URL or the token is not valid.
+    `token` is the client's token, if the server requires a token. The function needs httpx2: `pip
+    install 'kappa[client]'`. Raises UsageError if httpx2 is not installed, or if the URL or the
+    token is not valid.
 
     Example:
         async def print_hits() -> None:

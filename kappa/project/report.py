@@ -1,4 +1,4 @@
-"""A report for display and for programs: rows, a document, a text, and HTML in a notebook."""
+"""A report for people and for programs: rows, a document, a text, and HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Report:
     """Rows under named columns, with a heading and a document.
 
     `listing` contains the rows for display. `document` is the whole report for programs, or None if
-    the rows are the whole report. `for_machines` contains the rows for programs, if their values
-    differ from those for display. If there is a `text`, it is displayed instead of the heading and
-    the rows.
+    the rows are the whole report. `for_machines` contains the rows for programs, or None if they
+    equal the rows for display. If `text` is not "", it is displayed instead of the heading and the
+    rows.
     """
 
     listing: Listing
@@ -57,8 +57,8 @@ class Report:
 def listing_html(listing: Listing, *, total: int | None = None) -> str:
     """Formats a listing as an HTML table with at most 100 rows.
 
-    Each value is escaped, since the data may come from anybody. If the listing contains only a part
-    of the rows, `total` is the number of all rows.
+    Each value is escaped, since anybody may have written the data. If the listing contains only a
+    part of the rows, `total` is the number of all rows.
     """
     places = [place for place, column in enumerate(listing.columns) if column not in listing.wide]
     count = len(listing.rows) if total is None else total

@@ -1,4 +1,4 @@
-"""Class archives (AppCDS): files in which a JVM has stored the loaded classes of Kafka or Spark.
+"""Class archives (AppCDS): files with the classes that a JVM of Kafka or Spark loads.
 
 With a class archive, a JVM starts in half the time. Archives are optional: without a valid archive,
 a JVM only starts more slowly. Archives are stored in the folder of the Python environment
@@ -35,9 +35,9 @@ _HINT = "JVMs start without it, only slower; try again with: python -m kappa.set
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The class archive for one `java` program, one class path, and the files on that class path.
+    """The class archive for one `java` program and one class path.
 
-    `use` is the program of the JVM: the broker or Spark.
+    `use` is the program that the JVM runs: the broker or Spark.
     """
 
     use: Use
@@ -88,7 +88,7 @@ class ClassArchive:
         return os.access(folder if folder.exists() else folder.parent, os.W_OK)
 
     def make(self) -> None:
-        """Creates the archive, and deletes older archives of the same use.
+        """Creates the archive, and deletes older archives for the same program (`use`).
 
         If another process is creating the archive, waits until it is done. Raises KappaError, with
         the last line that the JVM printed, if the archive cannot be created. The caller may
@@ -105,9 +105,10 @@ class ClassArchive:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Locks the archives of this use within the block, so that only one process creates them.
+        """Locks the archives for a program within the block, so that only one process creates them.
 
-        The operating system also releases the lock if this process exits.
+        The program is `use`: the broker or Spark. The operating system also releases the lock if
+        this process exits.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with (self.path.parent / f"{self.use}.lock").open("w") as lock:
@@ -160,12 +161,18 @@ class ClassArchive:
 
 
 def class_list(use: Use) -> bytes:
-    """Returns the list of the classes that a JVM of this use loads, in the JVM's own format."""
+    """Returns the list of the classes that a JVM of the broker or of Spark loads.
+
+    `use` is the broker or Spark. The list has the format that JVMs read and write.
+    """
     return gzip.decompress(_packed_list(use))
 
 
 def put_class_list(use: Use, listed: bytes) -> None:
-    """Replaces the list of classes for a use, in the source tree from which this process runs."""
+    """Writes a new list of classes for the broker or Spark into the source tree.
+
+    This is the source tree from which this process runs. `use` is the broker or Spark.
+    """
     Path(str(_list_file(use))).write_bytes(gzip.compress(listed, mtime=0))
 
 

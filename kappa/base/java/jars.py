@@ -1,9 +1,9 @@
-"""The jars of the broker and of Spark, as locked in `jars.lock`; Ivy downloads them once per user.
+"""The jars of the broker and of Spark. Ivy downloads them once per user.
 
-The jars of Spark's S3 client are downloaded only for a root in a bucket. Each jar is checked
-against its SHA-256 in the lock. Ivy is part of pyspark, so only Java is needed. Ivy's own default
-repository is used unless `jars.repository` names another one. Ivy resolves no dependencies: the
-lock names each jar with an exact version.
+The file jars.lock lists each jar with an exact version and a SHA-256, against which the jar is
+checked. So Ivy resolves no dependencies. Ivy is part of pyspark, so only Java is needed. Ivy
+downloads from its own default repository unless `jars.repository` names another repository. The
+jars of Spark's S3 client are downloaded only for a root in a bucket.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST_SILENCE_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """The paths of the jars, in the order of the lock."""
+    """The paths of the jars, in the order of the file jars.lock."""
 
     broker: tuple[Path, ...]
     spark: tuple[Path, ...]
@@ -97,10 +97,10 @@ def _is_verified(folder: Path, jar: Jar) -> bool:
 
 
 def _verify(path: Path, jar: Jar) -> bool:
-    """If a file matches its hash in the lock, marks the file as verified and returns True.
+    """Returns True if a jar's file matches the SHA-256 of the jar in jars.lock.
 
-    The mark is the file's modification time. If the file does not match the hash or does not exist,
-    returns False.
+    Then also sets the file's modification time to a value by which later calls recognize verified
+    files. Returns False if the file does not match or does not exist.
     """
     try:
         with path.open("rb") as content:
@@ -115,10 +115,10 @@ def _verify(path: Path, jar: Jar) -> bool:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Locks the cache within the block, so that only one process downloads jars at a time.
+    """Locks the folder of the jars within the block, so that only one process downloads jars.
 
     The operating system also releases the lock if this process exits. Raises KappaError if the
-    cache cannot be written.
+    folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,10 @@ def _fetch(missing: Sequence[Jar], folder: Path, java: Java, repository: str | N
 
 
 def _run_ivy(missing: Sequence[Jar], ivy: Path, java: Java, repository: str | None) -> str:
-    """Runs Ivy, which downloads jars into a cache below `ivy`. Returns Ivy's last error message."""
+    """Runs Ivy, which downloads the jars in `missing` into a folder below `ivy`.
+
+    Returns the last error message that Ivy wrote, or another sentence if Ivy wrote none.
+    """
     ivy.mkdir(exist_ok=True)
     (ivy / "ivy.xml").write_text(ivy_module(missing), encoding="utf-8")
     program = next(spark_home().glob("jars/ivy-*.jar"))
@@ -281,7 +284,7 @@ _RESTORE = "restore kappa/base/java/jars.lock from the repository"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar as the lock lists it: its use, expected size, expected hash and Maven coordinates."""
+    """A jar in jars.lock, with its use, size in bytes, SHA-256 and Maven coordinates."""
 
     use: Use
     size: int
@@ -297,9 +300,10 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Parses the lock. A line is `use bytes sha256 group:artifact:version`, or a comment after `#`.
+    """Parses the text of jars.lock, and returns the jars in their order.
 
-    Raises Damaged if a line is not a jar, or if a jar occurs twice.
+    A line is `use bytes sha256 group:artifact:version`, or a comment after `#`. Raises Damaged if a
+    line is neither, or if a jar occurs twice.
     """
     jars: list[Jar] = []
     for number, line in enumerate(text.splitlines(), start=1):

@@ -85,8 +85,8 @@ def locate_java(environment: Mapping[str, str] = os.environ) -> str:
 def parse_properties(printed: str, program: str) -> Java:
     """Parses the output of `java -XshowSettings:properties -version`.
 
-    Only the properties are parsed: they are the same in every vendor's build, unlike the lines of
-    `-version`. Raises KappaError if the output does not name a version.
+    Only the lines of properties are parsed: every vendor's Java prints them in the same form,
+    unlike the lines of `-version`. Raises KappaError if the output does not contain a version.
     """
     properties = dict(re.findall(r"^\s+(java\.[a-z.]+) = (.*?)\s*$", printed, re.MULTILINE))
     # Java 8 and older versions are numbered as 1.8.

@@ -1,4 +1,7 @@
-"""Shows or writes the answers of the shell: tables, expanded rows, files, and the pager."""
+"""Shows the answers of the shell as tables or expanded rows, or writes them to files.
+
+A long answer is shown in the user's pager.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +67,16 @@ def answer_text(listing: Listing, *, expanded: bool) -> str:
 
 
 def count_text(rows: int, *, is_cut: bool) -> str:
-    """Formats the number of an answer's rows. With `is_cut`, adds that there are more rows."""
+    """Returns a text with the number of an answer's rows.
+
+    With `is_cut`, the text also says that the query has more rows.
+    """
     counted = count_of(rows, "row")
     return rf"({counted}, and there are more: \o csv FILE writes all)" if is_cut else f"({counted})"
 
 
 def write_reply(reply: Reply, file: Path) -> None:
-    """Writes an answer to a file. An earlier file is replaced atomically.
+    """Writes an answer to a file. If the file exists, it is replaced atomically.
 
     Raises UsageError if the file cannot be written.
     """
@@ -89,7 +95,10 @@ def write_reply(reply: Reply, file: Path) -> None:
 
 
 def parse_form(word: str) -> Format:
-    """Parses the file format that a user has typed. Raises UsageError for an unknown format."""
+    """Returns the file format whose name a user has typed.
+
+    Raises UsageError if there is no such format.
+    """
     try:
         return Format(word.lower())
     except ValueError as error:

@@ -1,4 +1,7 @@
-"""Finds the names that can complete the word at the cursor of the shell. Pure."""
+"""Finds the names that can complete the word at the cursor of the shell.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 class KnownNames:
     """The names that a user may type in the shell.
 
-    These are the tables of the snapshot, the functions and keywords of DuckDB, and the commands of
-    the shell. `commands` maps each backslash command to the words that may follow it.
+    `tables` are the tables and views of the snapshot, and `functions` and `keywords` are the words
+    of DuckDB's SQL. `commands` maps each backslash command to the words that may follow the
+    command.
     """
 
     tables: tuple[ServedTable, ...] = ()
@@ -119,7 +123,7 @@ def _below_owner(
 
 
 def _tables_named(sql: str, tables: Iterable[ServedTable]) -> dict[str, ServedTable]:
-    """Returns the tables that a text names. The keys are lower-case names and aliases."""
+    """Returns the tables that an SQL text names, by their lower-case names and aliases."""
     words = {_bare_name(word) for word in re.findall(_NAME, sql)}
     found = {each.name.lower(): each for each in tables if each.name.lower() in words}
     for alias in _ALIASED.finditer(sql):
@@ -134,5 +138,5 @@ def _bare_name(written: str) -> str:
 
 
 def written_name(name: str) -> str:
-    """Returns a name as it is written in SQL: in quotes, unless it is a plain lower-case word."""
+    """Returns a name in the form for SQL: in quotes, unless it is a plain lower-case word."""
     return name if _PLAIN.fullmatch(name) else quoted(name)

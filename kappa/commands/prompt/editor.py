@@ -40,7 +40,7 @@ _HISTORY = "shell_history"
 
 
 class LineEditor:
-    """Reads complete statements and backslash commands at a prompt.
+    """A prompt at which a user types SQL statements and backslash commands.
 
     `names` returns the names for completion. A statement may have several lines, and ends with a
     semicolon.

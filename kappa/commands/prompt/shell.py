@@ -57,12 +57,16 @@ _WORDS = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
 
 
 class _Ended(Exception):
-    r"""Signals that the user has ended the shell with the command \q."""
+    r"""The exception that ends the loop of the shell after the user has typed the command \q."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A backslash command: its argument, its help text, and the function that runs it."""
+    """A backslash command of the shell.
+
+    `argument` describes the command's argument, `what` is the help text, and `run` is the function
+    that runs the command with the argument.
+    """
 
     argument: str
     what: str
@@ -72,8 +76,8 @@ class Command:
 def open_shell(here: ProjectContext, when: Past | None = None) -> None:
     """Opens the shell, and answers the statements that the user types, until the shell ends.
 
-    `when` is the moment of the snapshot, or None for now. Raises UsageError if `when` does not name
-    a moment at which something was served, and KappaError if this moment is no longer kept.
+    `when` is the moment of the snapshot, or None for now. Raises UsageError if nothing was served
+    at the moment `when`, and KappaError if the files of this moment are no longer kept.
     """
     settings = here.settings.serve
     allowance = replace(
@@ -116,7 +120,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class SqlShell:
-    """A prompt that answers statements from the snapshot of a session.
+    """A prompt that answers statements from one pinned snapshot.
 
     An answer on the screen has at most `most_rows` rows and `most_bytes` bytes. An answer in a file
     has all rows.
@@ -302,7 +306,7 @@ class SqlShell:
         return printable_text(f"{count_text(reply.rows, is_cut=False)} written to {file}\n")
 
     def _ask(self, question: Question) -> Reply:
-        """Answers a query in a separate process. Ctrl-C ends the query."""
+        """Answers a query in a separate process. If the user presses Ctrl-C, the query ends."""
         client, before = Client(), self._session.snapshot
         asked = self._worker.submit(self._session.ask_query, question, client=client)
         try:
@@ -426,9 +430,10 @@ def relations_listing(tables: Iterable[ServedTable]) -> Listing:
 
 
 def relations_named(name: str, tables: Iterable[ServedTable]) -> list[ServedTable]:
-    """Lists the tables and views with the given name, which may include the schema.
+    """Lists the tables and views with the given name.
 
-    Raises UsageError with the most similar name if no table or view has the name.
+    The name may include the schema. Raises UsageError, with the most similar name, if no table or
+    view has the given name.
     """
     tables = tuple(tables)
     asked = name.replace('"', "").lower()
@@ -452,7 +457,10 @@ def relation_text(
     project: Path,
     names_in: Callable[[str], frozenset[str]],
 ) -> str:
-    """Describes a table as `kappa tables TABLE` does, but without the numbers of rows and files."""
+    """Describes a table as `kappa tables TABLE` does, but without the numbers of rows and files.
+
+    `names_in` returns the names of the tables that an SQL text reads.
+    """
     birth = snapshot.births[table.build]
     found = DescribedTable(
         table_view(

@@ -33,7 +33,7 @@ _ROW_KIND = re.compile(r"  (added|removed|changed)[:,]")
 
 
 def has_colour(stream: TextIO | None) -> bool:
-    """Returns True if a stream is a terminal, and NO_COLOR and TERM do not forbid colours."""
+    """Returns True if a stream is a terminal, and neither NO_COLOR nor TERM forbids colours."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return stream is not None and stream.isatty() and not is_plain
 
@@ -47,7 +47,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def paint_state(column: str, text: str) -> str:
-    """Returns the text of a table's cell, coloured if the cell is in the column `state`."""
+    """Returns the text of a cell in a listing, with a colour if `column` is `state`."""
     if column != "state":
         return text
     word = re.split(r"[ ,]", text, maxsplit=1)[0]
@@ -57,17 +57,17 @@ def paint_state(column: str, text: str) -> str:
 
 
 def paint_plan(text: str) -> str:
-    """Colours the diffs, the refusals and the warnings in the text of a plan."""
+    """Returns the text of a plan, with coloured diffs, refusals and warnings."""
     return _painted_lines(text, _PLAN_LINES)
 
 
 def paint_heading(text: str) -> str:
-    """Colours the warnings in the heading of a status."""
+    """Returns the heading of a status, with coloured warnings."""
     return _painted_lines(text, _HEADING_LINES)
 
 
 def paint_rows(text: str) -> str:
-    """Colours the added, removed and changed rows in the text of a comparison."""
+    """Returns the text of a comparison, with coloured added, removed and changed rows."""
     lines, colour = [], None
     for line in text.splitlines(keepends=True):
         if (kind := _ROW_KIND.match(line)) is not None:
@@ -79,7 +79,7 @@ def paint_rows(text: str) -> str:
 
 
 def paint_failure(message: str, hint: str) -> tuple[str, str]:
-    """Returns the line of an error and the line of its hint. The first word of each is coloured."""
+    """Returns the line of an error and the line of its hint, each with a coloured first word."""
     return f"{coloured('error:', _RED)} {message}", f"{coloured('hint:', _CYAN)} {hint}"
 
 

@@ -1,4 +1,4 @@
-"""Shows the progress of rollouts to their end, or until a rollout waits for a yes."""
+"""Shows the progress of rollouts until they end, or until they wait for the user's approval."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class RolloutOptions:
     """The options that the commands of rollouts share.
 
-    With `yes`, no question is asked. With `auto_promote`, a candidate that passes its verification
-    is promoted without a question. `timeout` is the longest wait in seconds. `reason` is recorded
-    in the journal. `output` is the format of the answer.
+    With `yes`, the command asks no question. With `auto_promote`, a candidate that passes its
+    verification is promoted without a question. `timeout` is the longest wait in seconds. `reason`
+    is recorded in the journal. `output` is the format of the answer.
     """
 
     yes: bool = False
@@ -43,7 +43,7 @@ class RolloutOptions:
 
     @property
     def is_text(self) -> bool:
-        """Returns True if the command prints text for display, not one document at the end."""
+        """Returns True if the command prints text for display, not a document for programs."""
         return self.output is Form.TABLE
 
 
@@ -51,10 +51,10 @@ class RolloutOptions:
 def rollouts_printed(
     here: ProjectContext, options: RolloutOptions
 ) -> Iterator[Callable[[Iterable[int]], None]]:
-    """Prints the rollouts as one document after the block, if `-o` asks for a document.
+    """Prints the rollouts as one document after the block, if `options.output` is not text.
 
-    Yields a function; call it with the ids of the rollouts. The document is also printed if the
-    block raises an error, unless no ids are known by then.
+    Yields a function, which the caller calls with the ids of the rollouts. If the block raises an
+    error, the document is printed only if the caller has passed ids before.
     """
     ids: list[int] = []
     done = False
@@ -76,11 +76,11 @@ def follow_rollout(
     to_the_yes: bool = False,
     known: Rollout | None = None,
 ) -> Rollout:
-    """Shows the progress of a rollout to its end, and returns the rollout in its last state.
+    """Shows the progress of a rollout until it ends, and returns its last state.
 
-    With `to_the_yes`, also returns when the rollout waits for a yes. `known` is an earlier state of
-    the rollout; the events in this state are not shown again. If the rollout ends without serving,
-    raises the error for this kind of end.
+    With `to_the_yes`, also returns when the rollout waits for the user's approval. `known` is an
+    earlier state of the rollout; the events in this state are not shown again. If the rollout ends
+    without serving, raises the error for this kind of end.
     """
     try:
         ended = follow_to_end(
@@ -106,8 +106,8 @@ def follow_rollout(
 def _outcome(state: State, ended: Rollout) -> str:
     """Returns a line about a rollout that has served.
 
-    The line names the rollout's build and generation, and, if they differ, the build and the
-    generation that serve now.
+    The line names the rollout's build and generation. If another build or generation serves now,
+    the line names that build and generation, too.
     """
     from kappa.replay.rollout.history import RolloutEntry
     from kappa.replay.rollout.rollout import Phase
@@ -141,16 +141,21 @@ def approve(here: ProjectContext, ready: Iterable[Rollout], options: RolloutOpti
 
 
 def follow_each(here: ProjectContext, ids: Iterable[int], options: RolloutOptions) -> None:
-    """Follows each rollout to its end. Raises the first error after all rollouts have ended."""
+    """Follows each rollout until it ends, and shows its progress.
+
+    If rollouts end without serving, raises the error of the first such rollout after all rollouts
+    have ended, and prints the errors of the others.
+    """
     for_each_rollout(lambda id_: follow_rollout(here, id_, options), ids, show_failure)
 
 
 def follow_until_approved(
     here: ProjectContext, ids: tuple[int, ...], options: RolloutOptions
 ) -> None:
-    """Follows rollouts until each serves or waits for a yes.
+    """Follows rollouts until each serves or waits for the user's approval.
 
-    Then asks for one yes for all rollouts that wait, and follows these rollouts until they serve.
+    Then asks one question about all rollouts that wait. If the user agrees, promotes these rollouts
+    together, and follows them until they serve.
     """
     waiting: list[Rollout] = []
 

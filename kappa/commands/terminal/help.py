@@ -1,8 +1,8 @@
 """The help of commands: an example, the usage, the text, and the commands in panels.
 
-The help is plain text without Rich. Rich would interpret `[collect]` in a sentence as markup, and
-would break the lines of a paragraph where the source breaks them. Also, importing Rich takes longer
-than importing all other modules of the help.
+The help is plain text. The library Rich is not used for three reasons. Rich would interpret
+`[collect]` in a sentence as markup. It would break the lines of a paragraph where the source breaks
+them. And importing Rich takes longer than importing all other modules of the help.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class CommandHelp(TyperCommand):
 
 
 class GroupHelp(TyperGroup):
-    """A group of commands that prints its help if it is called without a command.
+    """A group of commands that prints its help if no command of the group is given.
 
     The help shows the commands in panels.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the arguments. Without arguments, prints the help."""
+        """Parses the arguments of the group. Prints the help if there are no arguments."""
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns the named command.
+        """Returns the command that the arguments name, in the form that Typer expects.
 
         Raises UsageError, with the most similar name, if there is no command with that name.
         """

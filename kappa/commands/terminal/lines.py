@@ -1,4 +1,4 @@
-"""Files of lines that a command reads or writes. The name `-` means stdin or stdout."""
+"""Opens files of lines that a command reads or writes. The name `-` means stdin or stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.base.program import hand_out
 
 @contextlib.contextmanager
 def open_lines(file: str) -> Iterator[Iterable[bytes]]:
-    """Opens a file of lines for reading, or stdin if `file` is `-`.
+    """Opens a file for reading, or stdin if `file` is `-`. Yields the lines of the file.
 
     Raises UsageError if the file cannot be read.
     """
@@ -34,7 +34,7 @@ def open_lines(file: str) -> Iterator[Iterable[bytes]]:
 
 @contextlib.contextmanager
 def open_new_file(file: str) -> Iterator[BinaryIO]:
-    """Opens a new file for writing, or stdout if `file` is `-`.
+    """Creates a file and yields it for writing, or yields stdout if `file` is `-`.
 
     Raises UsageError if the file exists or cannot be written.
     """

@@ -42,11 +42,11 @@ def read_time(text: str) -> datetime:
 
 
 def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) -> None:
-    """Waits until all serving builds that read the token's topics show the token's offsets.
+    """Waits until readers see all records of a write token.
 
-    A progress line is shown during the wait. If `timeout` is None, the default of
-    `Project.wait_until_shown` applies. Raises TimedOut, with the known reasons, if the wait takes
-    longer than `timeout` seconds.
+    `token` contains the offset after the last record, for each partition. A progress line is shown
+    during the wait. If `timeout` is None, the default of `Project.wait_until_shown` applies. Raises
+    TimedOut, with the known reasons, if the wait takes longer than `timeout` seconds.
     """
     from kappa.project.project import Project
 
@@ -57,7 +57,7 @@ def ensure_shown(here: ProjectContext, token: Offsets, timeout: float | None) ->
 def ensure_some_reads(here: ProjectContext, topic: str) -> None:
     """Raises UsageError if no serving build reads a topic.
 
-    In this case, waiting until readers see the topic's records would be useless.
+    If no build reads the topic, readers never see the topic's records, and a wait would be useless.
     """
     from kappa.serving.query.pin.write_token import ServedLook, pipelines_behind
 
@@ -67,10 +67,10 @@ def ensure_some_reads(here: ProjectContext, topic: str) -> None:
 def ensure_written_shown(
     here: ProjectContext, acknowledged: Produced, timeout: float | None
 ) -> None:
-    """Flushes stdout, and waits until readers see the produced records.
+    """Flushes stdout, and waits until readers see the records that a command has sent.
 
     Raises TimedOut if the wait takes longer than `timeout` seconds. The message of the error states
-    that the records are acknowledged.
+    that the broker has acknowledged the records.
     """
     sys.stdout.flush()
     try:

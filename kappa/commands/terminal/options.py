@@ -135,10 +135,9 @@ OfBuild = Annotated[
 
 
 def refuse_numbers(context: typer.Context, given: str | list[str] | None) -> object:
-    """Returns the names of pipelines in `given` unchanged.
+    """Returns `given`, the names of pipelines, unchanged.
 
-    Raises UsageError if a name consists of digits, because such a name means the number of a
-    rollout.
+    Raises UsageError if a name consists of digits, because a number stands for a rollout.
     """
     from kappa.replay.rollout.rollout_numbers import is_number  # most commands do not need this
 
@@ -168,9 +167,9 @@ SomePipelines = Annotated[
 
 
 def here_of(context: typer.Context) -> ProjectContext:
-    """Returns the project and the root of this command.
+    """Returns the project and the root of this command, as one object.
 
-    The callback of the app has stored them in `context`.
+    The callback of the app has stored this object in `context`.
     """
     here = context.obj
     assert isinstance(here, ProjectContext), "the callback has run"

@@ -33,7 +33,7 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
-    """Sets whether the progress of later steps is hidden, as with the option --quiet."""
+    """Sets whether this command hides its progress, as the option --quiet does."""
     _quiet.set(quiet)
 
 
@@ -76,8 +76,9 @@ def print_report(form: Form, report: Report) -> None:
 
 
 def rendered(form: Form, listing: Listing, *, document: object = None, heading: str = "") -> str:
-    """Renders a listing in the requested format. Width and colours are chosen for stdout.
+    """Renders a listing in the requested format, as text for stdout.
 
+    The text of a table has colours and the width of the terminal if stdout is a terminal.
     `document` replaces the rows if the format is JSON. `heading` is the text above the table.
     """
     is_terminal = form is Form.TABLE and sys.stdout.isatty()
@@ -102,9 +103,9 @@ def print_plan(plan: Plan, stream: TextIO) -> None:
 
 
 def readable_topics(here: ProjectContext) -> dict[str, Topic]:
-    """Returns the topics that the project's loadable files declare.
+    """Returns the topics that the project declares, by name.
 
-    Prints each file that cannot be loaded to stderr.
+    If a file cannot be loaded, its topics are missing, and an error message is written to stderr.
     """
     for path, error in here.loadable.refused.items():
         say(f"{path} cannot be loaded, and its topics are not known: {error.message}")
@@ -118,7 +119,10 @@ def write_bytes(content: bytes) -> None:
 
 
 class LinePrefixes:
-    """Writes lines of several processes to stdout. A coloured prefix names the process."""
+    """A writer of the log lines of several processes to stdout.
+
+    Before each line, it writes the name of the process, in a colour of the process.
+    """
 
     def __init__(self, width: int) -> None:
         """Creates a writer whose prefixes are at least `width` characters wide."""
@@ -126,7 +130,7 @@ class LinePrefixes:
         self._colours: dict[str, str] = {}
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes lines of the process `name`. Bytes that are not UTF-8 are escaped."""
+        """Writes lines of the process `name` to stdout. Bytes that are not UTF-8 are escaped."""
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name.ljust(self._width)} | "
         if has_colour(sys.stdout):
@@ -136,7 +140,7 @@ class LinePrefixes:
 
 
 def show_failure(error: KappaError) -> int:
-    """Writes an error to stderr with its hint, and returns the exit code.
+    """Writes an error and its hint to stderr, and returns the exit code of the error.
 
     If the error contains several mistakes, all of them are written.
     """
@@ -153,7 +157,10 @@ def show_failure(error: KappaError) -> int:
 
 
 def typed(command: str, pipeline: str | None) -> str:
-    """Returns a command as a user would type it: the command, and its pipeline if not None."""
+    """Returns a command as a user would type it.
+
+    The result is `command`, followed by `pipeline` if `pipeline` is not None.
+    """
     return command if pipeline is None else f"{command} {pipeline}"
 
 
@@ -165,10 +172,11 @@ def ask_consent(
     what: str = "this changes what serves",
     undone: str = "what serves was not changed",
 ) -> None:
-    """Asks for consent on the terminal, unless `yes` is True.
+    """Asks the user a yes-no question on the terminal, unless `yes` is True.
 
-    `command` is the command as typed, for the hint. Raises ConsentNeeded with the message `undone`
-    if the answer is no, and with a message that begins with `what` if there is no terminal.
+    `command` is the command as typed, for the hint. If the answer is no, raises ConsentNeeded with
+    the message `undone`. If there is no terminal, raises ConsentNeeded with a message that begins
+    with `what`.
     """
     if yes:
         return

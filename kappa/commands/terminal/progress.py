@@ -1,8 +1,9 @@
 """Shows the progress of steps that take a while.
 
-On a terminal, a single line describes the step and the seconds so far, and disappears at the end.
-If stderr is not a terminal, each state of the step is written as a plain line, once. A step that
-counts records has a bar and a rate, but only on a terminal. With --quiet, nothing is shown.
+On a terminal, a single line describes the step and the seconds so far, and disappears at the end of
+the step. If stderr is not a terminal, each new description of the step is written as a plain line.
+A step that counts records has a bar and a rate, but only on a terminal. With --quiet, nothing is
+shown.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _COUNT = re.compile(r"\d[\d,.]*")
 
 
 class PlainLines:
-    """The lines that describe a step if stderr is not a terminal: one line per state."""
+    """The lines that describe a step if stderr is not a terminal: one line for each new state."""
 
     def __init__(self) -> None:
-        """Starts a step, with no lines written."""
+        """Creates the object at the beginning of a step, before any line is written."""
         self._states: set[str] = set()
 
     def line(self, text: str, seconds: float) -> str | None:
@@ -55,10 +56,10 @@ class PlainLines:
 def moving(
     text: str, *, on_terminal: bool = False, console: Console | None = None
 ) -> Iterator[Callable[[str], None]]:
-    """Shows a step on stderr while the block runs.
+    """Shows the text of a step, with the seconds so far, on stderr while the block runs.
 
-    With `on_terminal`, the step is shown only on a terminal. Yields a function that changes the
-    text of the step.
+    With `on_terminal`, the step is shown only if stderr is a terminal. Yields a function that
+    changes the text of the step.
     """
     if is_quiet() or (on_terminal and not sys.stderr.isatty()):
         yield lambda text: None  # noqa: ARG005  # nobody looks
@@ -122,11 +123,11 @@ class _Step:
 def bar(
     text: str, total: int | None, *, console: Console | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on stderr while the block runs, but only on a terminal and without --quiet.
+    """Shows a progress bar on stderr while the block runs, if stderr is a terminal.
 
-    Yields a function. Call it with the number of records acknowledged so far, and the part of
-    `total` that has been read. If `total` is None, the bar shows activity without a percentage. The
-    bar disappears at the end.
+    Yields a function. Call this function with the number of records acknowledged so far, and the
+    part of `total` that has been read. If `total` is None, the bar shows activity without a
+    percentage. The bar disappears at the end of the block. With --quiet, no bar is shown.
     """
     on = talk() if console is None else console
     if is_quiet() or not on.is_terminal:

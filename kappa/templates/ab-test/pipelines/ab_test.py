@@ -1,4 +1,7 @@
-"""An A/B test: the variant each person saw, purchases within an hour, and rates with bounds."""
+"""An A/B test: the variant that each person saw, and how many people bought within an hour.
+
+The rates of the variants have confidence bounds.
+"""
 
 from pyspark.sql import DataFrame
 
@@ -69,9 +72,9 @@ CONVERSIONS = Topic(
     ],
 )
 def ab_test(exposures: DataFrame, conversions: DataFrame) -> dict[str, DataFrame]:
-    """Returns all conversions, and all exposures.
+    """Returns a row for each exposure of a person to a variant, and a row for each conversion.
 
-    A table folds the exposures to the first variant that each person saw.
+    The exposures are folded by person, to the first variant that each person saw.
     """
     return {
         "exposed_people": exposures,

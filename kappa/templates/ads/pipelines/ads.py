@@ -70,7 +70,7 @@ CLICKS = Topic(
 def ads(impressions: DataFrame, ad_clicks: DataFrame) -> dict[str, DataFrame]:
     """Returns a row for each impression, and a row for each click.
 
-    Views join each click with its impression, so either of the two events may arrive first.
+    A view joins each click with its impression, so either of the two events may arrive first.
     """
     return {
         "impressions": impressions.select("id", "campaign", "happened_at"),

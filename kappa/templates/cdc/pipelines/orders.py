@@ -1,4 +1,4 @@
-"""Changes of a database, as Debezium sends them: current rows, the history of orders, and views."""
+"""Changes of a database from Debezium: current rows, the history of orders, and views."""
 
 from pyspark.sql import DataFrame
 
@@ -57,5 +57,8 @@ CUSTOMERS = Topic(
     ],
 )
 def orders(orders: DataFrame) -> dict[str, DataFrame]:
-    """Returns a row for each change of an order. Kappa itself folds the current rows."""
+    """Returns a row for each change of an order.
+
+    Kappa itself keeps the current row of each order and each customer.
+    """
     return {"order_changes": orders.select("id", "status", "amount", "change_op", "change_at")}

@@ -1,4 +1,4 @@
-"""The hosts of My Connect: metrics per five minutes, and an alert for an overloaded host."""
+"""Metrics of the hosts of My Connect per five minutes, and an alert for an overloaded host."""
 
 from pathlib import Path
 
@@ -36,7 +36,10 @@ METRICS = Topic("metrics", key="host", event=Path("schemas/metric.json"))
     ],
 )
 def hosts(metrics: DataFrame) -> dict[str, DataFrame]:
-    """Folds metrics by the five minutes in which they were measured, and by host."""
+    """Returns all metrics for two tables: one per five minutes, and one of the latest values.
+
+    The first table needs the time at which the five minutes of a measurement began.
+    """
     return {
         "metrics_by_5_minutes": metrics.withColumn("since", tumble("measured_at", "5 minutes")),
         "host_metrics": metrics,

@@ -1,4 +1,7 @@
-"""My Connect: people, connections, unread messages, home pages by use of their parts, a funnel."""
+"""The people of My Connect: connections, unread messages, home pages, and a funnel.
+
+A person's home page shows the parts of the site that the person uses most.
+"""
 
 from pathlib import Path
 

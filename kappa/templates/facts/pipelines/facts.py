@@ -63,7 +63,10 @@ WORK = Topic(
     ],
 )
 def facts(facts: DataFrame, work: DataFrame) -> dict[str, DataFrame]:
-    """Returns a row for each fact, with the time at which the fact became known."""
+    """Returns a row for each fact, with the time at which the fact became known.
+
+    Also returns a row for each piece of work, for the invoices.
+    """
     known = facts.withColumnRenamed("_timestamp", "known_at")
     return {
         "said_facts": known.select("entity", "property", "value", "valid_from", "known_at"),

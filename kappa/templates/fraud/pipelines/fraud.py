@@ -1,4 +1,4 @@
-"""Fraud: large transfers from an account soon after a login that followed several failed logins."""
+"""Fraud: large transfers soon after a successful login that followed several failed logins."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def failed(login: Mapping[str, Any]) -> bool:
 
 
 def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the values of a login that the match keeps, or None if the login failed."""
+    """Returns the values of a login that a break-in keeps, or None if the login failed."""
     return {"login": login["id"], "entered_at": login["happened_at"]} if login["ok"] else None
 
 
@@ -76,9 +76,10 @@ def entered(login: Mapping[str, Any]) -> dict[str, Any] | None:
     ],
 )
 def fraud(logins: DataFrame, transfers: DataFrame) -> dict[str, DataFrame]:
-    """Finds break-ins in the order of the logins, and returns a row for each transfer.
+    """Returns a row for each login, and a row for each transfer.
 
-    A view joins each break-in with its transfers, so a transfer may arrive before the break-in.
+    A fold finds break-ins in the order of an account's logins. A view joins each break-in with the
+    account's transfers, so a transfer may arrive before the logins.
     """
     return {
         "watched_accounts": logins,

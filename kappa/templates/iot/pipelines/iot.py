@@ -1,4 +1,4 @@
-"""Sensors: readings per five minutes, including late readings, and an alarm for a silent sensor."""
+"""Sensors: readings per five minutes, late readings too, and alarms for silent sensors."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,7 +21,10 @@ LATE_MINUTES = 5
 
 
 def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
-    """Emits an alarm when a sensor has sent nothing for ten minutes, and when it sends again."""
+    """Emits an alarm when a sensor has sent nothing for ten minutes, and when it sends again.
+
+    `reading` is None if the step is woken because the ten minutes are over.
+    """
     if reading is None:
         yield {"sensor": state["sensor"], "alarm": "silent", "raised_at": state["wake_at"]}
         state["wake_at"], state["is_silent"] = None, True
@@ -72,9 +75,10 @@ def watch(state: dict[str, Any], reading: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def iot(measurements: DataFrame) -> dict[str, DataFrame]:
-    """Folds readings by the five minutes in which they were taken.
+    """Returns all readings for two tables: one per five minutes, and one per sensor.
 
-    The step `watch` receives each reading in the order of arrival.
+    The first table needs the time at which the five minutes of a reading began. For the second
+    table, the step `watch` receives each sensor's readings in the order of arrival.
     """
     late = F.col("_timestamp") > F.col("happened_at") + F.expr(f"interval {LATE_MINUTES} minutes")
     return {

@@ -1,4 +1,4 @@
-"""Learning online: each shop's model predicts each purchase, and then learns from the outcome."""
+"""Online learning: each shop's model predicts each purchase, and then learns from the outcome."""
 
 import math
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ WEIGHTS = ("bias", "price_weight", "member_weight")
 
 
 def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
-    """Predicts whether an offer is bought, and then updates the shop's model with the outcome.
+    """Predicts whether a customer buys an offer, and then updates the shop's model.
 
-    The model is a logistic regression, which learns by gradient descent.
+    The model is a logistic regression. It learns from the outcome by gradient descent.
     """
     inputs = (1.0, (offer["price"] - 50) / 50, float(offer["is_member"]))
     weights = [state[name] or 0.0 for name in WEIGHTS]
@@ -77,5 +77,8 @@ def learn(state: dict[str, Any], offer: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def learner(offers_shown: DataFrame) -> dict[str, DataFrame]:
-    """Adds the hour to each offer, for the step that trains the model of the offer's shop."""
+    """Returns a row for each offer, with the hour of the offer.
+
+    The step `learn` folds the rows of each shop to the shop's model.
+    """
     return {"models": offers_shown.withColumn("hour", F.date_trunc("hour", "happened_at"))}

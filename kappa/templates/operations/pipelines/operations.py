@@ -1,4 +1,4 @@
-"""Operations: latencies and counts of services, hits of web servers, and silent services."""
+"""Operations: latencies and counts of services, requests to web servers, and silent services."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -50,7 +50,10 @@ SLOW_MS = 500
 
 
 def watch(state: dict[str, Any], stat: Any) -> Iterator[dict[str, Any]]:
-    """Emits an event when a service has sent nothing for a while, and when it sends again."""
+    """Emits an event when a service has sent nothing for two minutes, and when it sends again.
+
+    `stat` is None if the step is woken because the two minutes are over.
+    """
     if stat is None:
         yield {"service": state["service"], "event": "silent", "happened_at": state["wake_at"]}
         state["wake_at"], state["is_silent"] = None, True
@@ -119,7 +122,11 @@ def watch(state: dict[str, Any], stat: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def operations(stats: DataFrame, hits: DataFrame) -> dict[str, DataFrame]:
-    """Folds statistics by the minute of their arrival, and hits by the minute of the request."""
+    """Returns latencies, counts and hits, each with its minute, and all statistics.
+
+    The minute of a latency or a count is the minute of its arrival. The minute of a hit is the
+    minute of the request. The step `watch` receives all statistics.
+    """
     arrived = stats.withColumn("since", tumble("_timestamp", "1 minute"))
     # A name that nobody has is no route: strangers try thousands.
     route = F.when(F.col("status") == 404, "(not found)").otherwise(

@@ -11,5 +11,5 @@ HITS = Table("page_hits", keys=("page",), fold={"hits": count(), "last": max_("h
 
 @pipeline(reads={"visits": VISITS}, writes=[HITS])
 def web(visits: DataFrame) -> dict[str, DataFrame]:
-    """Counts each visit as a hit of the visited page."""
+    """Returns a row for each visit. The table counts the rows of each page."""
     return {"page_hits": visits}

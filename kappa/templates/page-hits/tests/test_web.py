@@ -1,4 +1,4 @@
-"""Tests of the rows that the pipeline web computes from given events, for any slices."""
+"""Tests of the rows that the pipeline web computes from given events, in slices of any size."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ MOST_ITEMS = 20
 
 
 def browse(state: dict[str, Any], view: Any) -> Iterator[dict[str, Any]]:
-    """Emits each pair of items that a visitor views in one session, in both orders."""
+    """Emits each pair of items that a visitor views in one session: (a, b) and (b, a)."""
     session(state, view["happened_at"], PAUSE)
     items = state["items"] or []
     if view["item"] in items or len(items) == MOST_ITEMS:
@@ -63,5 +63,5 @@ def browse(state: dict[str, Any], view: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def recommend(item_views: DataFrame) -> dict[str, DataFrame]:
-    """Returns the views of items, which the step `browse` folds by visitor."""
+    """Returns a row for each view of an item. The step `browse` folds the rows by visitor."""
     return {"visitors": item_views}

@@ -1,4 +1,4 @@
-"""Page hits: by overlapping windows, by sessions of visitors, and by the session's first page."""
+"""Page hits in overlapping windows and in sessions of visitors, and sessions by landing page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -74,9 +74,10 @@ def follow(state: dict[str, Any], hit: Any) -> Iterator[dict[str, Any]]:
     ],
 )
 def sessions(page_hits: DataFrame) -> dict[str, DataFrame]:
-    """Adds a row for each window of ten minutes that contains a hit, and returns all hits.
+    """Returns a row for each hit and window of ten minutes, and a row for each hit.
 
-    The hits are folded to sessions by the step `follow`.
+    A hit is in two windows, since a window begins every five minutes. The step `follow` folds the
+    hits to sessions.
     """
     since = F.explode(hop("happened_at", "10 minutes", every="5 minutes"))
     return {"page_windows": page_hits.withColumn("since", since), "visitors": page_hits}

@@ -1,4 +1,4 @@
-"""Trending words: words that occur in more posts of an hour than in posts of the hour before."""
+"""Trending words: words that more posts contain in one hour than in the hour before."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -49,9 +49,9 @@ COMMON = ("a", "and", "is", "of", "on", "the", "to", "with")
     ],
 )
 def trending(posts: DataFrame) -> dict[str, DataFrame]:
-    """Counts, for each word and hour, the posts that contain the word.
+    """Returns a row for each post, word of the post, and hour. The table counts the rows.
 
-    A post counts once per word.
+    A word that occurs several times in a post has only one row.
     """
     words = F.array_distinct(F.split(F.lower("text"), "[^a-z]+"))
     return {
