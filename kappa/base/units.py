@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 
 def growth(before: float, now: float, seconds: float) -> float:
-    """Returns by how much a count has increased per second, or 0 if the count has decreased.
+    """Returns the rate at which a count has increased, per second, or 0 if the count has decreased.
 
     A count decreases, for example, when the counted work starts again.
     """

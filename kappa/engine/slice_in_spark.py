@@ -210,9 +210,10 @@ class SliceAtSpark(SliceRows):
             )
 
     def _accepted(self, topic: Topic, columns: Columns) -> DataFrame:
-        """Returns a frame of a topic's valid records.
+        """Returns a DataFrame of a topic's valid records in the slice.
 
-        Each time Spark computes the frame, Spark reads the topic's files again.
+        The DataFrame is not cached. Each time Spark computes the DataFrame, Spark reads the topic's
+        decoded files again.
         """
         frame = self._frames.get(topic.name)
         if frame is None:

@@ -199,7 +199,7 @@ def ask_turn(store: Store, build: str) -> None:
 
 
 def turns_asked(store: Store) -> frozenset[str]:
-    """Returns the builds whose job somebody has asked the supervisor to run once (`ask_turn`)."""
+    """Returns the builds for which `ask_turn` has requested one run of their job."""
     return frozenset(name.rsplit("/", 1)[-1] for name in store.local.names(_TURNS))
 
 

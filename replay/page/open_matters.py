@@ -127,7 +127,10 @@ def _table_matters(status: Status) -> Iterator[OpenMatter]:
 
 
 def _proof_matters(state: State) -> Iterator[OpenMatter]:
-    """Yields the serving builds whose last proof has found other rows than the tables have."""
+    """Yields a matter for each serving build whose last proof has found a difference.
+
+    The proof has computed other rows from the log than the build's tables have.
+    """
     last = {each.found.build: each for each in proof_records(state)}
     for pipeline, build in sorted(state.serving.items()):
         if build in last and not last[build].found.equal:

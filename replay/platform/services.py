@@ -286,12 +286,12 @@ class HttpService(Service):
 
 
 class ViewCheckService(Service):
-    """The child that checks the maintained views of serving builds, one build at a time.
+    """A child process of the supervisor that checks the maintained views of serving builds.
 
-    The check of a build begins after slices have updated the build's views for a while. A check
-    right after a replay would be useless: the views were computed whole then, and the verification
-    has compared them. If the child is ended before its check is complete, the next supervisor
-    begins the check again.
+    The process checks one build at a time. It does not check a build directly after a replay,
+    because the verification has just compared the replayed views with their queries. It checks a
+    build only after slices have updated the build's views for some time. If the process ends before
+    a check is complete, the next supervisor begins the check again.
     """
 
     what = "the check of maintained views"

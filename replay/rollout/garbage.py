@@ -2,16 +2,16 @@
 
 A record in the journal retires a build. Then the build's job ends. The build's data are deleted
 once no lease pins them. A reader that tries to pin the build later finds a newer Served record in
-the journal, and starts over. The birth certificate is not deleted, because the history refers to
-it.
+the journal, and starts over. The birth certificate is not deleted, because earlier records in the
+journal refer to the build.
 
-`kappa gc` examines the whole root and this host. A dry run finds the same garbage and deletes
-nothing. A build whose job runs is skipped, because the job holds the lock, and deletes the build's
-garbage itself. For any other build, `kappa gc` takes the same steps as the job
-(kappa/engine/write/maintenance.py): it acquires the lock, raises the floor, deletes expired kept
-frontiers, reads the leases, lists the unneeded files, and deletes the listed files. The floor is
-raised before the leases are read, so no reader can pin a file that is then deleted. Afterwards,
-each file that is left in the root is needed.
+`kappa gc` examines the whole root, and the files that Kappa stores on this host outside the root. A
+dry run finds the same garbage and deletes nothing. `kappa gc` skips a build whose job is running,
+because the job holds the lock and deletes the build's garbage itself. For any other build, `kappa
+gc` takes the same steps as the job (kappa/engine/write/maintenance.py takes them): it acquires the
+lock, raises the floor, deletes expired kept frontiers, reads the leases, lists the unneeded files,
+and deletes the listed files. The floor is raised before the leases are read, so no reader can pin a
+file that is then deleted. Afterwards, all files that are left of these builds are needed.
 """
 
 from __future__ import annotations

@@ -148,7 +148,10 @@ class Intake:
         self._waiting[self._producer.send(topic, records)] = settled, time.monotonic()
 
     async def close(self, patience_seconds: float) -> None:
-        """Waits at most `patience_seconds` until the broker has answered for all sent events."""
+        """Waits until the broker has acknowledged or refused all sent events.
+
+        The wait ends after at most `patience_seconds`.
+        """
         await asyncio.to_thread(self._producer.close, patience_seconds)
 
     def _settle(self, finished: Sequence[SentRecords]) -> None:

@@ -51,7 +51,7 @@ def refused_for(expired: pa.Table, tables: Sequence[TableBirth], source: LogSour
     """Returns the rejects for the records that contribute the rows `expired`.
 
     The raw records are read from the log again. If the records came from an archive and the log no
-    longer contains them, the rejects have no key, value and headers.
+    longer contains them, the rejects have no key, no value and no headers.
     """
     places = _places(expired, tables)
     return refused_of(places, Reason.EXPIRED, raw_records(places, source))

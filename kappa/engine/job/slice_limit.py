@@ -58,8 +58,8 @@ class SliceLimit:
         """Ends the process if the `with` block makes no progress for longer than the limit.
 
         The block folds the slice `piece`. After the process has ended, the next job folds the slice
-        in parts. Raises KappaError, with the name of the slice, if the user's function exceeded a
-        worker's memory limit.
+        in parts. Raises KappaError with the name of the slice if the user's function exceeds the
+        memory limit of one of Spark's Python processes.
         """
         try:
             with self._watched(piece):

@@ -44,7 +44,7 @@ def given_as(file: str, topic: Topic | None) -> Given:
 
 
 def is_plain(topic: Topic) -> bool:
-    """Returns True if an unchanged line of text can be a record of the topic."""
+    """Returns True if a line of input can be a record's value without conversion."""
     return isinstance(topic.format, Csv | Text | Json) and not is_framed(topic.format)
 
 

@@ -21,8 +21,9 @@ _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 def served_condition(table: TableBirth, clock: int | None) -> str | None:
     """Returns the SQL condition for the rows that readers see, or None if readers see all rows.
 
-    `clock` is the log's clock at the frontier (kappa/state/log_clock.py). The condition is valid in
-    DuckDB in a session whose time zone is UTC, and in Spark with names in backquotes.
+    `clock` is the log's clock at the readers' frontier, or None if the clock is unknown. The
+    condition is valid for DuckDB if the session's time zone is UTC. The condition is valid for
+    Spark if each name in double quotes is written in backquotes instead.
     """
     conditions = [_NOT_DELETED] if table.hides_rows else []
     least = least_kept(table, clock)

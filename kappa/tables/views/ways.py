@@ -204,7 +204,7 @@ _NUMBER = "_number"
 def _tree_sql(duck: Connection, tree: Tree) -> str:
     """Returns the SQL of a query's tree.
 
-    In the SQL, each place that reads a table reads it under a separate name.
+    In the SQL, each reference to a table has its own alias.
     """
     named = without_nulls(copied(tree))
     for each in trees(named):

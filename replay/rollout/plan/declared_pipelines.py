@@ -43,11 +43,12 @@ _SQL_MEMORY = 2 << 30
 
 
 class DeclaredProject(NamedTuple):
-    """The declared pipelines of a project.
+    """The declared pipelines of a project, and the errors of its files.
 
-    `names` contains the names of all pipelines. `found` maps each described pipeline to its
-    declaration or its error. If all pipelines were described, `found` also contains the errors of
-    files, by path. `unloadable` maps the paths of the files that cannot be loaded to their errors.
+    `names` contains the names of all pipelines. `found` maps the name of each requested pipeline to
+    its declaration, or to the error of the declaration. If all pipelines were requested, `found`
+    also maps the path of each file with an error to this error. `unloadable` maps the path of each
+    file that Python cannot import to the error.
     """
 
     names: frozenset[str]

@@ -24,7 +24,11 @@ class Joining(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The new topics of a pattern, and the change of each topic's membership, by name."""
+    """The result of joining topics to a pattern.
+
+    `topics` are the joined topics afterwards. `became` maps the name of each topic to what happened
+    to the topic, such as joining or leaving.
+    """
 
     topics: JoinedTopics
     became: Mapping[str, Joining]

@@ -321,9 +321,9 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtEventTime:
-    """A moment of the log, given by a time.
+    """Selects the earlier snapshot whose records were all logged at `time` or before.
 
-    The frontier of the moment contains no record whose log time is later than `time`.
+    The time of a record is its timestamp on the broker.
     """
 
     time: datetime

@@ -1,11 +1,12 @@
 """Pinned snapshots that the readers of one process share until the frontier moves.
 
 A pinned snapshot, with its lease, is called a pin. While a reader uses a pin, and for about a
-second afterwards, the next reader of the same frontiers uses the same pin. This saves work, because
-a lease costs two files, or two requests to a bucket. The next reader needs no new lease, because
-the lease of the shared pin was written before this reader reads which builds serve. The lease is
-renewed as long as the pin is shared or used. A pin is released when no reader has used it for about
-a second, or when a newer pin has replaced it and its last reader has left.
+second afterwards, the next reader of the same frontiers uses the same pin. So the next reader does
+not write a lease, which would take two files, or two requests to a bucket. This is safe: when the
+next reader looks up the serving builds, the lease of the shared pin already exists, so the files of
+the snapshot cannot be deleted. The lease is renewed as long as the pin is shared or used. A pin is
+released when no reader has used it for about a second, or when a newer pin has replaced it and its
+last reader has left.
 """
 
 from __future__ import annotations
