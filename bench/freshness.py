@@ -176,7 +176,8 @@ def _replay(platform: Platform, number: int) -> Replay:
         raise KappaError(f"the replay of {rollout.build} had one slice", hint="give more events")
     if not looks:
         raise KappaError("the replay ended before it was looked at", hint="give more events")
-    (begun, first), (ended, last) = looks[0], looks[-1]
+    # The catch-up's workers end before the job does, and take their CPU time with them.
+    (begun, first), (ended, last) = looks[0], max(looks, key=lambda look: look[1].cpu)
     cores = (last.cpu - first.cpu) / max(ended - begun, _LOOK_SECONDS)
     say(f"a replay: {warm.rate:,.0f} events a second, warm, on {cores:.2f} cores")
     return Replay(warm.rate, cores)

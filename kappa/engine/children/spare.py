@@ -6,11 +6,12 @@ Only this process uses FOLDER, for files that Spark spills or leaves behind. The
 when the process that started it exits.
 
 A task arrives on standard input. If the task arrives before Spark has booted, nothing is warmed up.
-With `--door yes`, the process also listens on a socket in FOLDER's parent, the door, which is named
-after this process (kappa/code/task.py). A command can connect to the door and send tasks. When a
-command has connected, the socket is renamed, so that no second command connects. A process runs
-either the tasks of one command, one after the other, or a single job. So a job never runs in a
-process that has run tasks for another build.
+While the process boots and warms up, it gives way to running jobs. With `--door yes`, the process
+also listens on a socket in FOLDER's parent, the door, which is named after this process
+(kappa/code/task.py). A command can connect to the door and send tasks. When a command has
+connected, the socket is renamed, so that no second command connects. A process runs either the
+tasks of one command, one after the other, or a single job. So a job never runs in a process that
+has run tasks for another build.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 
 from kappa.base.errors import ExitCode
-from kappa.base.process import name_process
+from kappa.base.process import LOW_PRIORITY, name_process, yielding_to_others
 from kappa.base.program import command_of, run_program
 from kappa.base.settings import load_settings
 from kappa.code.task import ENDED, Task, socket_name, spare_socket, taken_socket
@@ -83,16 +84,20 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(given.project, root=given.root)
         folder = Path(given.folder)
         tasks = Tasks(spare_socket(folder.parent, os.getpid()) if given.door == "yes" else None)
-        machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
-        for module in _IMPORTED:
-            import_module(module)
-        if given.door == "yes" and not tasks.is_there():
-            spark = machine.session()
-            warm = import_module("kappa.engine.children.warm_up")
-            for warming in warm.steps(spark, folder):
-                if tasks.is_there():
-                    break
-                warming()
+        is_spare = given.door == "yes"
+        # A spare boots while jobs fold, and takes as much as a job: live rows would be late.
+        with yielding_to_others(LOW_PRIORITY if is_spare else 0):
+            machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
+            for module in _IMPORTED:
+                import_module(module)
+            if is_spare and not tasks.is_there():
+                spark = machine.session()
+                warm = import_module("kappa.engine.children.warm_up")
+                for warming in warm.steps(spark, folder):
+                    if tasks.is_there():
+                        break
+                    warming()
+        if is_spare and not tasks.is_there():
             tasks.open_door()
         return run_tasks(tasks)
 
