@@ -76,7 +76,7 @@ class Store:
 
     @property
     def is_on_disk(self) -> bool:
-        """Returns True if the root is a folder on this host, and False if the root is in a bucket."""
+        """Returns True if the root is a folder on this host, and False if it is in a bucket."""
         return self._folder is not None
 
     @property

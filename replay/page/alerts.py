@@ -58,8 +58,15 @@ def notice_rows(found: Iterable[ShownNotice], matters: Iterable[OpenMatter]) -> 
 def _untold(matter: OpenMatter) -> ShownNotice:
     """Returns an open matter in the form of a notice."""
     return ShownNotice(
-        *(matter.kind, matter.at, matter.text, matter.hint),
-        *(matter.pipeline, matter.build, matter.rollout, "", None),
+        kind=matter.kind,
+        at=matter.at,
+        text=matter.text,
+        hint=matter.hint,
+        pipeline=matter.pipeline,
+        build=matter.build,
+        rollout=matter.rollout,
+        proof="",
+        place=None,
     )
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kappa.base.errors import KappaError
+from kappa.declare.alert import AlertBirth
+from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.verify.diff import Comparison, Part, RowSample
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
@@ -115,8 +117,8 @@ def samples_of(
 
 def outlet_parts(birth: Birth) -> tuple[Part, ...]:
     """Lists the parts of tables that the sinks and alerts of a build send."""
-    outlets = (each for each in (*birth.sinks, *birth.alerts) if is_part(each))
-    return tuple(dict.fromkeys(map(part_of, outlets)))
+    outlets: tuple[SinkBirth | AlertBirth, ...] = (*birth.sinks, *birth.alerts)
+    return tuple(dict.fromkeys(map(part_of, filter(is_part, outlets))))
 
 
 def counted_parts(store: Store, rollout: Rollout) -> Mapping[Part, Difference]:

@@ -360,8 +360,11 @@ def ask_redrive(store: Store, records: Mapping[str, Mapping[str, int]]) -> None:
     records are produced, so that the journal names whoever has sent a record.
     """
     for pipeline, counts in records.items():
-        event = RedriveAsked(pipeline, counts)
-        append_decided(store, lambda _seen, _state, event=event: event)
+        append_decided(store, partial(_as_asked, RedriveAsked(pipeline, counts)))
+
+
+def _as_asked(event: RedriveAsked, _seen: State, _state: State) -> RedriveAsked:
+    return event
 
 
 def may_pause(state: State, pipeline: str) -> bool:

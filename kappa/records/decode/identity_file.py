@@ -121,7 +121,7 @@ def memory_offsets(folder: str, partition: int) -> list[int]:
 
 
 def drop_memories(folder: str, partition: int, *, below: int) -> None:
-    """Deletes the identity files of a partition that were stored for an offset less than `below`."""
+    """Deletes a partition's identity files that were stored for an offset less than `below`."""
     for offset in memory_offsets(folder, partition):
         if offset < below:
             delete_file(_memory_path(folder, partition, offset))
