@@ -49,7 +49,7 @@ _TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
 _UNKNOWN = re.compile(
     r'there is no table ([\w.]+)$|column (?:named )?"(\w+)"|with name (\w+) does not exist'
 )
-_MEANT = re.compile(r'did you mean (?:: )?("\w+"|[\w.]+)')
+_MEANT = re.compile(r'did you mean ("\w+"|[\w.]+)')
 # Longer queries are sent as a form, and not in an address.
 LONGEST_IN_ADDRESS = 2_000
 

@@ -42,7 +42,7 @@ _PROMISE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicPromise:
-    """How long a build's topics keep records that the build has not read yet.
+    """The time for which a build's topics keep records that the build has not read yet.
 
     `turn_seconds` is the longest time for which the build may rest: the topics keep unread records
     for longer. `hears` is True if a topic is compacted, so the build must read its tombstones

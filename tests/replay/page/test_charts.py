@@ -64,14 +64,14 @@ def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
         ("select who, n from t", "VARCHAR", "bcad"),
         ("select who, n from t", "ENUM('a', 'b')", "bcad"),
         ("select who, n from t\nORDER  BY who", "VARCHAR", "abcd"),
-        ("select hour, n from t", "BIGINT", "abcd"),
+        ("select hour, n from t", "BIGINT", "7895"),
     ],
 )
 def test_bars_of_names_are_sorted_unless_the_query_sorts(sql: str, kind: str, order: str) -> None:
     """The largest comes first. Hours, days and the order of the query stay as they are."""
-    given = answer(
-        f"who {kind.replace(', ', ',')}, n BIGINT", ["a", 3], ["b", 9], ["c", 5], ["d", None]
-    )
+    labels, amounts = sorted(order) if kind != "BIGINT" else order, (3, 9, 5, None)
+    rows = ([label, amount] for label, amount in zip(labels, amounts, strict=True))
+    given = answer(f"who {kind.replace(', ', ',')}, n BIGINT", *rows)
     shown, _ = boards.draw_answer(BARS, given, sql)
 
     assert isinstance(shown, DrawnBars)

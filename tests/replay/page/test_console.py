@@ -455,7 +455,6 @@ def test_a_query_that_fails_keeps_its_text(lived: Server) -> None:
     [
         ("select page from page_hitz\nwhere page <> 'page_hitz'", "page_hits"),
         ("select page, hitz from page_hits where hitz > 38", "hits"),
-        ("select p.hitz from page_hits p", "hits"),
     ],
 )
 def test_a_wrong_name_leads_to_the_mended_query(lived: Server, sql: str, name: str) -> None:

@@ -329,7 +329,7 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
     # Rollout 3 of web failed too, and rollout 5 came after.
     assert page.text.count(" failed ") == 2
     folded = page.text[page.text.index("1 superseded failure Rollout 3 of web, begun") :]
-    assert "rollout 5 is newer Waits for a yes" in folded
+    assert "rollout 5 is newer Waiting for approval" in folded
     assert "of shop failed" not in later.text
     assert later.text.index("On the way") < later.text.index("2 superseded failures Rollout 6 of")
 
@@ -994,7 +994,7 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
         later = got(server, "/rollouts/2")
 
     assert f"Failed in the stage Verify: 3 rows {EVIL}" in failed.text
-    assert "Nothing has changed for readers: build web-1 serves" in failed.text
+    assert "Nothing has changed for readers: build web-1 · versio… serves" in failed.text
     assert failed.text.count("not reached") == 3
     checks = failed.text[failed.text.index("Check Table Condition") :]
     assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
@@ -1188,7 +1188,7 @@ def test_a_redrive_is_in_every_history(world: World) -> None:
         other = got(server, "/history?kind=pauses")
         rows = server.ask("GET", "/api/v1/history").document
 
-    told = "token <b> Redrive of 2 records of topic visits, 1 record of topic clicks for pipeline"
+    told = "token <b> Redrive of 1 record of topic clicks, 2 records of topic visits for pipeline"
     assert f"{told} web" in whole.text
     assert told in only.text
     assert "Generation 1" not in only.text
@@ -1198,7 +1198,7 @@ def test_a_redrive_is_in_every_history(world: World) -> None:
         "pipeline": "web",
         "what": "redrive",
         "state": "asked",
-        "why": "2 records of topic visits, 1 record of topic clicks",
+        "why": "1 record of topic clicks, 2 records of topic visits",
     }
 
 

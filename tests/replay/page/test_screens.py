@@ -509,7 +509,8 @@ def test_the_logs_of_all_builds_are_listed(world: World) -> None:
 def test_of_many_logs_some_are_folded(world: World) -> None:
     """The log on the page stays in sight; each build is listed once beside it."""
     for number in range(5):
-        world.goes_live(world.build(f"p-{number}", pipeline=f"p{number}"), number + 1)
+        build = world.build(f"p-{number}", pipeline=f"p{number}")
+        world.goes_live(build, number + 1, pipeline=f"p{number}")
         write_log(world, f"p-{number}", "12:00 INFO kappa: begins")
     for number in range(9):
         world.append(Staged("p0", f"old-{number}", "version", ("new",)))
