@@ -90,8 +90,7 @@ def _named_hint(line: str) -> str:
 
     The form is `did you mean "hits"?`, for tables and for columns.
     """
-    # With the name of a table before the column, DuckDB writes a second colon.
-    names = line.removeprefix("Candidate bindings: ").removeprefix(": ")
+    names = line.removeprefix("Candidate bindings: ")
     if names != line:
         return f"did you mean {names.replace(', ', ' or ')}?"
     return line[0].lower() + line[1:]

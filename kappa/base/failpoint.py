@@ -38,6 +38,7 @@ _RECORDS = (
     "pipeline_retired",
     "paused",
     "resumed",
+    "redrive_asked",
 )
 
 # Effects that have a failpoint on each side.

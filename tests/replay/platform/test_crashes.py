@@ -29,6 +29,7 @@ from kappa.replay.rollout.operator_requests import (
     abandon_rollout,
     ask_pause,
     ask_promote,
+    ask_redrive,
     ask_resume,
     ask_undo,
     ask_verify,
@@ -91,6 +92,7 @@ FAILPOINTS = {
     ],
     "out of service": [
         *("journal.before_paused", "journal.after_paused"),
+        *("journal.before_redrive_asked", "journal.after_redrive_asked"),
         *("journal.before_resumed", "journal.after_resumed"),
         *("journal.before_pipeline_retired", "journal.after_pipeline_retired"),
     ],
@@ -215,10 +217,15 @@ def service_records(world: World) -> list[str]:
 
 
 def pause_and_resume(world: World) -> bool:
-    """Pauses; records that are produced in the pause are seen only after it."""
+    """Pauses; records that are produced in the pause are seen only after the pause.
+
+    The pause also has a request for a redrive, which changes no state of the builds.
+    """
     done = service_records(world)
     if "paused" not in done:
         ask_pause(world.store, "ships")
+    elif "redrive_asked" not in done:
+        ask_redrive(world.store, {"ships": {"ships": 1}})
     elif "resumed" not in done and not world.jobs:
         shown = world.shown
         world.log.ensure(20)
