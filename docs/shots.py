@@ -575,6 +575,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
             # Samples of rows and numbers of messages come after the page.
             page.locator("[data-load] > p:only-child > a").wait_for(state="detached")
             page.locator("#sends[data-load]", has_text="at most").wait_for(state="detached")
+            page.locator("#samples", has_text="are being compared").wait_for(state="detached")
             page.wait_for_timeout(300)
             ending = "" if into == HERE else f"-{size}"
             page.screenshot(path=into / f"page-{name}{ending}.png", full_page=into != HERE)

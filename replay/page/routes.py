@@ -350,7 +350,12 @@ def show_rollout(request: Request, number: int) -> Response:
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
-        sends=_sends_of(desk, state, wanted),
+        sends=(sends := _sends_of(desk, state, wanted)),
+        cannot_send=[
+            each
+            for each in status.failing
+            if wanted.waits and any(f"{each.kind} {each.name} " in f"{line} " for line in sends)
+        ],
         with_parts=view.comparable
         and wanted.waits
         and bool(outlet_parts(desk.memory.birth(wanted.build))),

@@ -1101,6 +1101,8 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
         again = got(server, "/rollouts/5")
 
     assert "at most 42 messages of alert busy (for those of 42 rows" in page.text
+    # A person who promotes knows that the messages will wait.
+    assert "Alert late cannot send: canary answered 500. Alerts" in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]
     assert "A promote sends 38 messages of alert busy 42 messages of alert late" in counted.text
