@@ -9,9 +9,8 @@ fresh.
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -41,8 +40,6 @@ from kappa.tables.branch import stands_before_base
 _PATIENCE_SECONDS = 30.0
 # So long a job's start takes most of the machine, and so long that of a job that a spare becomes.
 _START_SECONDS, _WARM_START_SECONDS = 8.0, 2.5
-# A replay that may end within this time has the cores to itself.
-_SHORT_REPLAY_SECONDS = 20.0
 _VERIFICATION_DEATHS = 3
 # A job beats each second: people are told of a job that has missed some beats.
 SILENT_SECONDS = 3.0
@@ -144,18 +141,6 @@ class Pulse:
         return max(0.0, self._clock() - self._changed_at)
 
 
-def most_spares(catch_up_seconds: Iterable[float], *, serves: bool) -> int:
-    """Returns the number of spares after which no further spare is started now. Pure.
-
-    `catch_up_seconds` are the run times of the catch-ups that run now. A short replay needs all
-    cores, so meanwhile no spare boots that can wait. If a build serves, one spare cannot wait: the
-    job of this build may die. `serves` is True if any build serves.
-    """
-    if any(seconds < _SHORT_REPLAY_SECONDS for seconds in catch_up_seconds):
-        return int(serves)
-    return sys.maxsize
-
-
 def is_starting(child: ChildProcess) -> bool:
     """Returns True if a job's process is still starting.
 
@@ -236,10 +221,7 @@ class Processes:
             if course.stopped is None and self._clock() >= course.back_off.not_before:
                 self._start_job(build, catch_up_nice=LOW_PRIORITY if serves else 0)
         if not any(is_starting(job.child) for job in self._jobs.values()):
-            catch_ups = (
-                job.child.ran_seconds for job in self._jobs.values() if job.leg is LegKind.CATCH_UP
-            )
-            self._spares.ensure_ready(at_most=most_spares(catch_ups, serves=serves))
+            self._spares.ensure_ready()
 
     def ensure_aligned_again(self, build: str) -> None:
         """Ends the build's tail and starts an alignment, unless a new alignment runs already."""

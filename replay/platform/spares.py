@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,15 +81,14 @@ class Spares:
         # Spares end with their supervisor, and leave their folders.
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def ensure_ready(self, *, at_most: int = sys.maxsize) -> None:
+    def ensure_ready(self) -> None:
         """Reaps spares that have exited, and starts a spare if one is missing.
 
         Spares boot one after the other, because two spares that boot at the same time are slower.
-        No spare is started if `at_most` spares are free.
         """
         self._reap_spares()
         if (
-            len(self._free) < min(at_most, self._settings.engine.spares)
+            len(self._free) < self._settings.engine.spares
             and all(spare.is_warm for spare in self._free)
             and self._clock() >= self._back_off.not_before
         ):

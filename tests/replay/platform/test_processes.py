@@ -34,7 +34,6 @@ from kappa.replay.platform.processes import (
     after_end,
     deaths_of,
     is_starting,
-    most_spares,
 )
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.rollout import Phase
@@ -102,13 +101,6 @@ def test_a_start_has_the_machine_for_as_long_as_it_takes(is_warm: bool, seconds:
     assert is_starting(child)
     now[0] += seconds
     assert not is_starting(child)
-
-
-def test_no_spare_that_can_wait_boots_beside_a_short_replay() -> None:
-    """The cores are the replay's. One spare cannot wait: the job that serves may die."""
-    assert most_spares([], serves=True) == most_spares([20.0, 300.0], serves=False) > 8
-    assert most_spares([300.0, 19.9], serves=True) == 1
-    assert most_spares([0.0], serves=False) == 0
 
 
 DIED = JobEnd(1, LegKind.TAIL, asked_to_end=False, stopped=None, ran_seconds=1.0)

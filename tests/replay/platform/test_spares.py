@@ -209,21 +209,6 @@ def test_a_second_spare_boots_once_the_first_is_warm(begin: Callable[[int], Desk
     assert first in desk.wait_ready(2)
 
 
-def test_no_more_spares_start_than_are_wanted_now(begin: Callable[[int], Desk]) -> None:
-    desk = begin(2)
-    desk.spares.ensure_ready(at_most=0)
-    assert desk.begun() == []
-
-    def one_is_warm() -> bool:
-        desk.spares.ensure_ready(at_most=1)
-        return len(desk.ready()) == 1
-
-    desk.wait(one_is_warm)
-    desk.spares.ensure_ready(at_most=1)
-    assert desk.begun() == desk.ready()
-    assert len(desk.wait_ready(2)) == 2
-
-
 def test_without_spares_each_start_is_a_process_of_its_own(begin: Callable[[int], Desk]) -> None:
     desk = begin(0)
     desk.spares.ensure_ready()
