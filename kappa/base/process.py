@@ -333,11 +333,16 @@ def yielding_to_others(nice: int) -> Iterator[None]:
         yield
     finally:
         if is_leader:
-            # The kernel lets all users together change niceness only ten times a second.
-            for _ in range(_NICENESS_TRIES):
-                if _group_niceness(0):
-                    break
-                time.sleep(_NICENESS_SECONDS)
+            stop_yielding()
+
+
+def stop_yielding() -> None:
+    """Ends `yielding_to_others`, within its block too. This process must lead its session."""
+    # The kernel lets all users together change niceness only ten times a second.
+    for _ in range(_NICENESS_TRIES):
+        if _group_niceness(0):
+            break
+        time.sleep(_NICENESS_SECONDS)
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:

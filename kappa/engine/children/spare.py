@@ -6,12 +6,12 @@ Only this process uses FOLDER, for files that Spark spills or leaves behind. The
 when the process that started it exits.
 
 A task arrives on standard input. If the task arrives before Spark has booted, nothing is warmed up.
-While the process boots and warms up, it gives way to running jobs. With `--door yes`, the process
-also listens on a socket in FOLDER's parent, the door, which is named after this process
-(kappa/code/task.py). A command can connect to the door and send tasks. When a command has
-connected, the socket is renamed, so that no second command connects. A process runs either the
-tasks of one command, one after the other, or a single job. So a job never runs in a process that
-has run tasks for another build.
+While the process boots and warms up, it gives way to running jobs, unless a task waits already.
+With `--door yes`, the process also listens on a socket in FOLDER's parent, the door, which is named
+after this process (kappa/code/task.py). A command can connect to the door and send tasks. When a
+command has connected, the socket is renamed, so that no second command connects. A process runs
+either the tasks of one command, one after the other, or a single job. So a job never runs in a
+process that has run tasks for another build.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 
 from kappa.base.errors import ExitCode
-from kappa.base.process import LOW_PRIORITY, name_process, yielding_to_others
+from kappa.base.process import LOW_PRIORITY, name_process, stop_yielding, yielding_to_others
 from kappa.base.program import command_of, run_program
 from kappa.base.settings import load_settings
 from kappa.code.task import ENDED, Task, socket_name, spare_socket, taken_socket
@@ -44,6 +44,8 @@ _IMPORTED = (
     "kappa.records.decode.readers",
 )
 _MOST_BYTES = 1 << 16
+# How soon a spare that boots notices a task.
+_LOOK_SECONDS = 0.1
 # poll(2): the other side has closed its end. Only Linux has POLLRDHUP.
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
@@ -86,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         tasks = Tasks(spare_socket(folder.parent, os.getpid()) if given.door == "yes" else None)
         is_spare = given.door == "yes"
         # A spare boots while jobs fold, and takes as much as a job: live rows would be late.
-        with yielding_to_others(LOW_PRIORITY if is_spare else 0):
+        with yielding_to_others(LOW_PRIORITY if is_spare else 0), _hurrying_for(tasks):
             machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
             for module in _IMPORTED:
                 import_module(module)
@@ -102,6 +104,26 @@ def main(arguments: list[str] | None = None) -> int:
         return run_tasks(tasks)
 
     return run_program("kappa.engine.children.spare", work, arguments, folder=str, door=str)
+
+
+@contextlib.contextmanager
+def _hurrying_for(tasks: Tasks) -> Iterator[None]:
+    """Stops yielding to others as soon as a task waits for the end of the block."""
+    has_ended = threading.Event()
+
+    def hurry() -> None:
+        while not has_ended.wait(_LOOK_SECONDS):
+            if tasks.is_there():
+                stop_yielding()
+                return
+
+    watching = threading.Thread(target=hurry, name="hurry", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watching.join()
 
 
 class Tasks:

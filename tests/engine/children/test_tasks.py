@@ -195,3 +195,32 @@ def test_of_one_task_no_trace_is_in_the_session_of_the_next(
     assert (first["ansi"], first["utc"]) == ("true", "UTC")
     # What warmed it up has left nothing either.
     assert not (spare.own / "warm-up").exists()
+
+
+def test_a_spare_yields_until_a_task_waits() -> None:
+    """A job that takes a booting spare does not boot with the low priority of a spare."""
+    group = Path("/proc/self/autogroup")
+    if not group.exists():
+        pytest.skip("this kernel does not group processes by session")
+    script = (
+        "import time; from pathlib import Path\n"
+        "from kappa.base.process import yielding_to_others\n"
+        "from kappa.engine.children.spare import Tasks, _hurrying_for\n"
+        f"def niceness(): return Path({str(group)!r}).read_text().split()[-1]\n"
+        "with yielding_to_others(3), _hurrying_for(Tasks(None)):\n"
+        "    print(niceness(), flush=True)\n"
+        "    while niceness() != '0': time.sleep(0.02)\n"
+    )
+    spare = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    with spare:
+        assert spare.stdout is not None
+        assert spare.stdout.readline() == "3\n"
+        assert spare.poll() is None
+        spare.communicate("a task\n", timeout=60)
+    assert spare.returncode == 0
