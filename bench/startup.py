@@ -99,7 +99,8 @@ def _parts(folder: Path) -> Mapping[str, float]:
 
 
 def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
-    command = [*kappa.prepare(attempt).arguments[:-1], "tail"]
+    words = kappa.prepare(attempt).arguments
+    command = ["tail" if word == "catch-up" else word for word in words]
     frontiers = Frontiers(Store(attempt.folder / ".kappa"), BUILD)
     with (attempt.folder / "output.log").open("wb") as output:
         begun = time.monotonic()
