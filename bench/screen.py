@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 from cells import TASKS
 from figures import Figure, Spread, figures
@@ -176,7 +177,8 @@ def _spread(spread: Spread | None, form: str) -> str:
 def placed(document: str, cell: str, section: str) -> str:
     """Returns the document with the new `section` between the marks of the cell.
 
-    Raises ValueError if the document does not contain the marks.
+    Lines of text in the section get at most 100 characters. Raises ValueError if the document does
+    not contain the marks.
     """
     begin, end = f"<!-- bench:{cell} -->", f"<!-- /bench:{cell} -->"
     before, found, rest = document.partition(begin)
@@ -185,7 +187,11 @@ def placed(document: str, cell: str, section: str) -> str:
         raise ValueError(
             f"the document has no place for {cell}: put {begin} and {end} where it shall stand"
         )
-    return f"{before}{begin}\n{section.strip()}\n{end}{after}"
+    lines = "\n".join(
+        line if line.startswith("|") else fill(line, 100, break_on_hyphens=False)
+        for line in section.strip().splitlines()
+    )
+    return f"{before}{begin}\n{lines}\n{end}{after}"
 
 
 def with_ages(document: str, changelog: str) -> str:
