@@ -3,8 +3,8 @@
 The sample events of topic T are in the files `events/T.ndjson`, `.jsonl`, `.csv`, `.txt` and
 `.parquet`. They are read in the same way as `kappa produce T FILE` reads a file. Each line of
 `events/T.envelopes.ndjson` is an envelope: a JSON object with the parts of a record. If the records
-of the topic are changes of a database, each line of all these files is an envelope. An event
-without a timestamp gets the timestamp of `kappa.testing.Event`.
+of the topic are changes of a database, each line of the text files is an envelope, too. An event
+without a timestamp gets the default timestamp of a `kappa.testing.Event`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts of topics for a list: size, retention, and the time of the newest record."""
+"""What a list of topics shows about each topic: size, retention and time of the newest record."""
 
 from __future__ import annotations
 
