@@ -281,9 +281,9 @@ def branch(
 
     A branch is for changes that concern only the future: rows from before the offsets stay as they
     are. Topics, tables, keys, folds and columns must be the same. A branch is promoted like any
-    other build, and every list marks it as a branch. Its version is the version of the code, so
-    kappa deploy of the same code changes nothing afterwards. kappa replay builds the code from the
-    beginning of the log.
+    other build, and every list marks it as a branch. A branch has the same version as
+    every other build of the same code, so kappa deploy of the same code changes nothing afterwards.
+    kappa replay folds the whole log with this code, from its beginning.
     """
     from kappa.replay.rollout.plan.branch import Branching
     from kappa.serving.query.pin.moments import parse_offsets

@@ -65,11 +65,12 @@ class RowEffect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """A change at a source: its effect, the row, and the columns that describe the change.
+    """A change at a source: its effect, and its fields.
 
-    `fields` contains the values of these columns. For a deleted row, `fields` contains the values
-    that the source still knew. For a truncated table, there is no row, and `fields` contains only
-    the columns that describe the change.
+    `fields` contains the values of the row, and of the columns that describe the change, such as
+    its time. For a deleted row, only the values that the source still knew are present. For a
+    truncated table, there is no row, and `fields` contains only the columns that describe the
+    change.
     """
 
     effect: RowEffect
