@@ -262,11 +262,12 @@ class StepLoop:
         rows: Iterable[Row],
         without: frozenset[tuple[Any, ...]],
     ) -> tuple[int | None, Key | None]:
-        """Folds the rows of a key record by record.
+        """Folds the rows of one key, one record after the other.
 
         If the step fails on a record, or if `without` contains the record's place, the effect of
-        the record is undone. Returns the offset of the first record that has an effect, and the
-        place of the last record that has an effect.
+        the record on the state is undone. `at` is the place (topic, partition, offset) of the last
+        record in the state, or None. Returns the offset of the first record whose effect was not
+        undone, or None, and the place of the last such record, or `at`.
         """
         first: int | None = None
         for place, found in groupby(rows, key=place_of):
