@@ -39,7 +39,7 @@ from kappa.serving.http.address import HttpAddress
 from kappa.state.lock import Lock
 
 _TICK_SECONDS = 0.2
-# The time for queries to end. The patience for the keeper itself is longer (services.py).
+# The time for queries to end. The patience for the HTTP supervisor is longer (services.py).
 _PATIENCE_SECONDS = 10.0
 _DOOR_SECONDS = 2.0
 _LONGEST = 1024

@@ -10,7 +10,7 @@ from kappa.base.errors import Broken, KappaError, Superseded
 from kappa.base.log_lines import Level, log_line
 
 if TYPE_CHECKING:
-    # The keeper of HTTP imports this module, and is small: the keeper needs no journal.
+    # The HTTP supervisor imports this module, and is small, because it needs no journal.
     from kappa.replay.rollout.state import State
 
 
@@ -109,7 +109,7 @@ def news_lines(before: State, after: State) -> Iterator[str]:
     There is a message for each rollout with a new phase, and for each pipeline that was retired,
     paused or resumed.
     """
-    # Imported late: the keeper of HTTP, which imports this module, stays small.
+    # Imported late: the HTTP supervisor, which imports this module, stays small.
     from kappa.replay.rollout.rollout import Phase  # noqa: PLC0415  # as said above
 
     known = {rollout.id: rollout.phase for rollout in before.rollouts}

@@ -31,7 +31,7 @@ from kappa.replay.platform.http_port import PORT
 from kappa.replay.platform.http_supervisor import socket_handed_over
 from kappa.replay.platform.messages import failure
 from kappa.replay.platform.start import fetch_jars
-from kappa.replay.status.run_records import DOOR, KEEPER
+from kappa.replay.status.run_records import DOOR, HTTP_LOCK
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.http.address import HttpAddress, guarded_address
 from kappa.serving.outlets.outlet import served_outlets
@@ -42,8 +42,8 @@ from kappa.state.lock import holding_process
 from kappa.state.root import own_root
 from kappa.state.store import Store
 
-# The server of the keeper has 10 s to end.
-_KEEPER_PATIENCE_SECONDS = 15.0
+# The server of the HTTP supervisor has 10 s to end.
+_HTTP_PATIENCE_SECONDS = 15.0
 _NAP_SECONDS = 0.02
 # A check begins once slices have kept the views of a build over so many frontiers.
 AFTER_FRONTIERS = 20
@@ -229,12 +229,12 @@ class CollectorService(BrokerService):
 class HttpService(Service):
     """The HTTP supervisor, a child that keeps the HTTP server running, if `serve.listen` is set."""
 
-    what = "the keeper of HTTP"
+    what = "the HTTP supervisor"
     log = "logs/http.log"
-    patience_seconds = _KEEPER_PATIENCE_SECONDS
+    patience_seconds = _HTTP_PATIENCE_SECONDS
     outlives = True
 
-    # The socket of an earlier supervisor's keeper, until the new keeper has the socket.
+    # The socket of an earlier HTTP supervisor, until the new HTTP supervisor has the socket.
     _handed: socket.socket | None = None
 
     @cached_property
@@ -254,7 +254,7 @@ class HttpService(Service):
         local = self._store.local
         if self._address is not None and self._handed is None:
             self._handed = socket_handed_over(local.path(DOOR), self._address)
-        if ensure_no_keeper(self._store):
+        if ensure_no_http_supervisor(self._store):
             self._say("the HTTP server that an earlier kappa has left is ended")
         if self._address is not None:
             handed = -1 if self._handed is None else self._handed.fileno()
@@ -263,7 +263,7 @@ class HttpService(Service):
                 "kappa.replay.platform.http_supervisor",
                 *project_options(self._settings),
                 *("--host", self._address.host, "--port", str(self._address.port)),
-                *("--lock", str(local.path(KEEPER)), "--log", str(local.path(self.log))),
+                *("--lock", str(local.path(HTTP_LOCK)), "--log", str(local.path(self.log))),
                 *("--door", str(local.path(DOOR)), "--socket", str(handed)),
                 *("--kept", str(local.path(PORT))),
             )
@@ -273,7 +273,7 @@ class HttpService(Service):
         """Ends the HTTP supervisor. The HTTP server exits with the HTTP supervisor."""
         self._close_handed(is_over=True)
         self._child.end()
-        ensure_no_keeper(self._store)
+        ensure_no_http_supervisor(self._store)
 
     def _close_handed(self, *, is_over: bool) -> None:
         """Closes this process's copy of the HTTP socket that was taken over.
@@ -409,20 +409,20 @@ class Services:
             service.end()
 
 
-def ensure_no_keeper(store: Store) -> bool:
+def ensure_no_http_supervisor(store: Store) -> bool:
     """Ends the HTTP supervisor of this root, and waits until its process has exited.
 
     Returns False if there is no HTTP supervisor, otherwise True.
     """
-    keeper = holding_process(store.local.path(KEEPER))
-    if keeper is None:
+    found = holding_process(store.local.path(HTTP_LOCK))
+    if found is None:
         return False
-    send_signal(keeper, signal.SIGTERM)
-    deadline = time.monotonic() + _KEEPER_PATIENCE_SECONDS
-    while keeper.alive() and time.monotonic() < deadline:
+    send_signal(found, signal.SIGTERM)
+    deadline = time.monotonic() + _HTTP_PATIENCE_SECONDS
+    while found.alive() and time.monotonic() < deadline:
         time.sleep(_NAP_SECONDS)
-    # The server dies with its keeper.
-    kill_and_see_gone(keeper)
+    # The server dies with the HTTP supervisor.
+    kill_and_see_gone(found)
     return True
 
 

@@ -41,7 +41,7 @@ from kappa.replay.platform.messages import (
 )
 from kappa.replay.platform.notifier import Notifier
 from kappa.replay.platform.processes import Processes
-from kappa.replay.platform.services import Services, ensure_no_keeper
+from kappa.replay.platform.services import Services, ensure_no_http_supervisor
 from kappa.replay.platform.start import SUPERVISOR_LOG
 from kappa.replay.platform.stop_request import StopRequest, StopRequested
 from kappa.replay.rollout.supervisor_report import ReportWriter, ensure_no_report
@@ -101,7 +101,7 @@ def end_left_server(settings: Settings) -> bool:
     """
     store = open_store(settings)
     # If another `kappa up` has started meanwhile, the server is the server of that supervisor.
-    return current_holder(store.local.path(LOCK)) is None and ensure_no_keeper(store)
+    return current_holder(store.local.path(LOCK)) is None and ensure_no_http_supervisor(store)
 
 
 def _run_supervisor(settings: Settings, say: Callable[[str], None], *, take_over: bool) -> None:

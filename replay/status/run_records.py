@@ -21,8 +21,8 @@ from kappa.state.store import Store, open_store
 
 RUNNING = "run/supervisor.json"
 SERVED = "run/http.json"
-# The lock of the keeper of HTTP (replay/platform/http_supervisor.py).
-KEEPER = "run/http.lock"
+# The lock of the HTTP supervisor (replay/platform/http_supervisor.py).
+HTTP_LOCK = "run/http.lock"
 DOOR = "run/http.door"
 
 

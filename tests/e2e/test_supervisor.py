@@ -66,7 +66,7 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
     os.kill(before, signal.SIGKILL)
     bed.wait(lambda: not broker.alive(), "the end of the broker", 30)
     assert running(load_settings(bed.folder)) is None
-    keeper = ensure_http_comes_back_by_itself(bed)
+    http = ensure_http_comes_back_by_itself(bed)
     port = int(where.partition(":")[2])
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +77,7 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
         assert bed.supervisor_pid != before
         assert bed.log.bootstrap_servers != where
         assert bed.log.end(["orders"]).covers(acknowledged.offsets)
-        assert not keeper.alive()
+        assert not http.alive()
         ensure_http_is_served_elsewhere(bed, port)
 
 
@@ -86,7 +86,7 @@ def test_a_broker_or_a_supervisor_that_was_killed_is_followed_by_the_next(bed: T
 def test_a_copy_of_a_running_root_ends_nothing_and_begins_only_once_it_is_adopted(
     bed: Testbed,
 ) -> None:
-    """The first root's broker, keeper and supervisor continue, whatever is run on the copy.
+    """The first root's broker, HTTP and supervisor continue, whatever is run on the copy.
 
     They were once killed, because the copied locks and broker.json name them. Jobs and what they
     leave behind are tested in tests/state/test_root.py.
@@ -153,7 +153,7 @@ def ensure_answers_after_its_server_is_killed(bed: Testbed, url: str) -> None:
 
 
 def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
-    """Asserts that HTTP comes back while no supervisor runs. Returns the keeper's process."""
+    """Asserts that HTTP comes back while no supervisor runs. Returns the process that does it."""
     url = served_at(bed.store)
     assert url is not None
     assert json.loads(read(url, "/api/v1/query", b"select 1 as n"))["rows"] == [{"n": 1}]
@@ -163,8 +163,8 @@ def ensure_http_comes_back_by_itself(bed: Testbed) -> ProcessId:
     found = bed.kappa("status").out.splitlines()
     assert found[0].startswith("kappa is not up")
     assert f"HTTP at {url}" in found
-    (keeper,) = bed.pids("kappa.replay.platform.http_supervisor")
-    return named(keeper)
+    (http,) = bed.pids("kappa.replay.platform.http_supervisor")
+    return named(http)
 
 
 def ensure_http_is_served_elsewhere(bed: Testbed, port: int) -> None:

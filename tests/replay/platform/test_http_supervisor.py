@@ -1,7 +1,8 @@
-"""Laws of the keeper of HTTP: the address stays the same if server or supervisor change.
+"""Laws of the HTTP supervisor: the address stays the same if server or supervisor change.
 
-The keeper ends when it is asked to, when the next supervisor starts, or when its root is gone. The
-next supervisor takes over its socket with the waiting connections, and no connection is reset.
+The HTTP supervisor ends when it is asked to, when the next supervisor starts, or when its root is
+gone. The next supervisor takes over its socket with the waiting connections, and no connection is
+reset.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from kappa.replay.platform.http_port import (
     read_kept_port,
 )
 from kappa.replay.platform.http_supervisor import SocketHandover, keep_server, socket_handed_over
-from kappa.replay.platform.services import HttpService, ensure_no_keeper
+from kappa.replay.platform.services import HttpService, ensure_no_http_supervisor
 from kappa.replay.status.run_records import (
-    KEEPER,
+    HTTP_LOCK,
     RunningServer,
     ensure_served,
     ensure_unserved,
@@ -52,7 +53,7 @@ ANY = HttpAddress("127.0.0.1", 0)
 
 
 class World:
-    """A root, and the keepers that its supervisors have left."""
+    """A root, and the HTTP supervisors that its supervisors have left."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,21 +64,21 @@ class World:
         self._supervisors: list[HttpService] = []
 
     def kept(self) -> ProcessId:
-        """Starts a new supervisor's keeper, and returns it. The supervisor does nothing more."""
+        """Starts an HTTP supervisor as a new supervisor does, and returns its process."""
         http = HttpService(self.store, load_settings(self.folder), say=self.said.append)
         self._supervisors.append(http)
         http.ensure_running()
-        return self.next_keeper()
+        return self.next_http_supervisor()
 
-    def next_keeper(self) -> ProcessId:
-        """Waits for a keeper that was not seen before, and returns it."""
+    def next_http_supervisor(self) -> ProcessId:
+        """Waits for an HTTP supervisor that was not seen before, and returns it."""
         before = {each.pid for each in self.seen}
 
         def pid() -> int:
-            held = current_holder(self.store.path(KEEPER))
+            held = current_holder(self.store.path(HTTP_LOCK))
             return 0 if held is None or held.pid in before else held.pid
 
-        self.wait(lambda: pid() > 0, "the keeper")
+        self.wait(lambda: pid() > 0, "the HTTP supervisor")
         return self.named(pid())
 
     def tick(self) -> list[str]:
@@ -85,9 +86,9 @@ class World:
         self._supervisors[-1].ensure_running()
         return self.said
 
-    def server(self, keeper: ProcessId) -> ProcessId:
-        """Returns the server that a keeper has started."""
-        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
+    def server(self, own: ProcessId) -> ProcessId:
+        """Returns the server that an HTTP supervisor has started."""
+        children = Path(f"/proc/{own.pid}/task/{own.pid}/children")
         self.wait(lambda: bool(children.read_text(encoding="utf-8").split()), "the server")
         return self.named(int(children.read_text(encoding="utf-8")))
 
@@ -119,7 +120,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("PYTHONPATH", str(TREE))
-    # A keeper outlives its supervisor, and not a test that is killed.
+    # An HTTP supervisor outlives its supervisor, and not a test that is killed.
     monkeypatch.setattr("kappa.replay.platform.child.start_apart", start_tied)
     world = World(tmp_path)
     yield world
@@ -127,8 +128,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def test_a_client_that_comes_while_there_is_no_server_waits_for_the_next(world: World) -> None:
-    keeper = world.kept()
-    url, server = world.url, world.server(keeper)
+    own = world.kept()
+    url, server = world.url, world.server(own)
 
     os.kill(server.pid, signal.SIGKILL)
     with urlopen(f"{url}/healthz", timeout=60) as answered:
@@ -136,13 +137,13 @@ def test_a_client_that_comes_while_there_is_no_server_waits_for_the_next(world: 
 
     assert not server.alive()
     assert served_at(world.store) == url
-    assert keeper.alive()
+    assert own.alive()
 
 
 def test_the_next_supervisor_ends_it_and_starts_its_own(world: World) -> None:
     before = world.kept()
     server = world.server(before)
-    # A torn record of where it was hides no keeper.
+    # A torn record of where it was hides no HTTP supervisor.
     world.store.put("run/http.json", b"{")
 
     after = world.kept()
@@ -191,62 +192,62 @@ def test_the_supervisor_starts_it_again_if_it_dies(world: World) -> None:
 
     os.kill(before.pid, signal.SIGKILL)
     world.wait(lambda: bool(world.tick()), "its death")
-    lock = world.store.path(KEEPER)
+    lock = world.store.path(HTTP_LOCK)
     world.wait(lambda: bool(world.tick()) and current_holder(lock) is not None, "the next")
 
-    assert world.next_keeper().alive()
+    assert world.next_http_supervisor().alive()
     assert not server.alive()
-    assert "the keeper of HTTP ended with -9" in world.said[0]
+    assert "the HTTP supervisor ended with -9" in world.said[0]
 
 
 def test_down_ends_it_without_supervisor(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    keeper = world.kept()
-    server = world.server(keeper)
+    own = world.kept()
+    server = world.server(own)
 
     for left in ("; the HTTP server that one had left is ended", ""):
         assert run_command(["--project", str(world.folder), "down"]) == 0
         assert capsys.readouterr().err.endswith(f"kappa was not up{left}\n")
 
-    assert not keeper.alive()
+    assert not own.alive()
     assert not server.alive()
 
 
 def test_stopped_one_ends_with_its_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = world.kept()
-    server = world.server(keeper)
-    os.kill(keeper.pid, signal.SIGSTOP)
-    monkeypatch.setattr("kappa.replay.platform.services._KEEPER_PATIENCE_SECONDS", 0.1)
+    own = world.kept()
+    server = world.server(own)
+    os.kill(own.pid, signal.SIGSTOP)
+    monkeypatch.setattr("kappa.replay.platform.services._HTTP_PATIENCE_SECONDS", 0.1)
 
-    assert ensure_no_keeper(world.store)
+    assert ensure_no_http_supervisor(world.store)
 
-    assert not keeper.alive()
+    assert not own.alive()
     world.wait(lambda: not server.alive(), "the end of the server")
 
 
 def test_it_ends_when_its_root_is_gone_and_makes_no_new_one(world: World) -> None:
-    keeper = world.kept()
-    server = world.server(keeper)
+    own = world.kept()
+    server = world.server(own)
     assert world.url
 
     shutil.rmtree(world.store.folder)
 
-    world.wait(lambda: not keeper.alive(), "the end of the keeper")
+    world.wait(lambda: not own.alive(), "the end of the HTTP supervisor")
     assert not server.alive()
     assert not world.store.folder.exists()
 
 
-def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
+def test_what_is_no_http_supervisor_of_this_root_is_not_ended(world: World) -> None:
     """Neither a user's `kappa serve` nor another container's process with the same id is ended."""
     other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     try:
         ensure_served(world.store, RunningServer.of_process(other.pid, "http://127.0.0.1:1"))
-        assert not ensure_no_keeper(world.store)
-        with Lock(world.store.path(KEEPER), what="another root"):
+        assert not ensure_no_http_supervisor(world.store)
+        with Lock(world.store.path(HTTP_LOCK), what="another root"):
             born = started(other.pid)
             for machine, at in ((FOREIGN, born), (boot(), born + 1)):
                 named = {"pid": other.pid, "session": 1, "started": at, "boot": machine}
-                world.store.path(KEEPER).write_text(json.dumps(named), encoding="utf-8")
-                assert not ensure_no_keeper(world.store)
+                world.store.path(HTTP_LOCK).write_text(json.dumps(named), encoding="utf-8")
+                assert not ensure_no_http_supervisor(world.store)
 
         assert other.poll() is None
     finally:
@@ -254,8 +255,8 @@ def test_what_is_no_keeper_of_this_root_is_not_ended(world: World) -> None:
         other.wait()
 
 
-def test_a_second_keeper_of_a_root_is_refused(world: World) -> None:
-    path = world.store.path(KEEPER)
+def test_a_second_http_supervisor_of_a_root_is_refused(world: World) -> None:
+    path = world.store.path(HTTP_LOCK)
     with Lock(path, what="this one"), pytest.raises(Conflict, match="HTTP is held by"):
         keep_server(
             HttpAddress("127.0.0.1", 0),
@@ -378,13 +379,13 @@ def test_a_socket_of_another_address_is_not_taken_over(tmp_path: Path) -> None:
         waiting.join()
 
 
-def test_a_door_of_a_killed_keeper_gives_nothing_and_is_made_anew(tmp_path: Path) -> None:
+def test_a_door_of_a_killed_http_supervisor_gives_nothing_and_is_made_anew(tmp_path: Path) -> None:
     door = tmp_path / "d"
     assert socket_handed_over(door, ANY) is None
-    if (keeper := os.fork()) == 0:
+    if (own := os.fork()) == 0:
         with listening_at(ANY) as listening, SocketHandover(door, ANY, listening):
             os._exit(0)
-    os.waitpid(keeper, 0)
+    os.waitpid(own, 0)
 
     assert door.exists()
     assert socket_handed_over(door, ANY) is None
