@@ -1,4 +1,4 @@
-"""What a list of topics shows about each topic: size, retention and time of the newest record."""
+"""The facts that a list of topics shows: each topic's size, retention and newest record time."""
 
 from __future__ import annotations
 
