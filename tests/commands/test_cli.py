@@ -347,7 +347,8 @@ def test_history_tells_every_rollout_with_its_receipt(kappa: Kappa, two_builds: 
     assert told == (1, "web-1", None, "served")
     told = (second["generation"], second["live_build"], second["why"])
     assert told == (2, "web-1", "function web changed")
-    assert second["checks"] == [{**to_builtins(CHECK), "error": "", "passed": True}]
+    more = {"error": "", "columns": [], "samples": [], "passed": True}
+    assert second["checks"] == [{**to_builtins(CHECK), **more}]
     assert second["live_offsets"] == {"web.hits": {"0": 7}}
     assert "function web changed" in kappa("history").out
 
