@@ -91,6 +91,8 @@ _OWN: Mapping[str, tuple[Callable[[Path, int], Report | None], str, int]] = {
 def main() -> int:
     """Measures or reports a cell, as a program. Returns 0 if Kappa has a result, otherwise 1."""
     given = _parsed()
+    # Otherwise each process that is measured compiles its modules again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     heed_signals()
     home = Path(given.home).absolute()
     if given.cell in _OWN:
