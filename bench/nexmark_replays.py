@@ -155,7 +155,7 @@ def _wanted(here: Ground, ids: Mapping[str, str], end: Offsets) -> Mapping[str, 
     folder.mkdir(parents=True, exist_ok=True)
     for topic in TOPICS:
         if not (raw := folder / f"{topic}.parquet").exists():
-            consume(here.log.bootstrap_servers, topic, end, raw)
+            consume(here.log.bootstrap_servers, topic, end.only({topic}), raw)
     wanted = {query: folder / f"wanted-{query}.parquet" for query in ANSWERS}
     if all(file.exists() for file in wanted.values()):
         return wanted
