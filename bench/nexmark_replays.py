@@ -88,19 +88,24 @@ class QueryReplay:
 
 
 def main(home: Path, events: int) -> Report | None:
-    """Replays each query once. Returns None if the rows of a query differ from DuckDB's rows."""
+    """Replays each query once. A query whose rows differ from DuckDB's rows gets no figures.
+
+    Returns None if no query has figures.
+    """
     with local_pipeline(auction_site) as local:
         returned = local.outputs
     found: dict[str, QueryReplay] = {}
+    wrong: dict[str, str] = {}
     with ground(home) as here:
         ids, end = _ensure_log(here, events)
         wanted = _wanted(here, ids, end)
         for query in ANSWERS:
             replay = _replay(here, query, returned, ids, end, wanted[query])
-            if replay is None:
-                return None
-            found[query] = replay
-    return report(found, events)
+            if isinstance(replay, QueryReplay):
+                found[query] = replay
+            else:
+                wrong[query] = replay
+    return report(found, wrong, events) if found else None
 
 
 def needed(query: str, tables: Mapping[str, TableBirth]) -> frozenset[str]:
@@ -183,7 +188,8 @@ def _replay(
     ids: Mapping[str, str],
     end: Offsets,
     wanted: Path,
-) -> QueryReplay | None:
+) -> QueryReplay | str:
+    """Replays one query. Returns the reason if its rows are not the expected rows."""
     whole = {birth.name: birth for birth in build_tables(auction_site, returned)}
     kept = needed(query, whole)
     folder = here.home / "run" / f"nexmark-{query}"
@@ -212,7 +218,7 @@ def _replay(
         (count,) = connection.execute(f"select count(*) from '{wanted}'").fetchone() or (0,)
     if wrong is not None:
         say(f"no figure: the rows of {query} are not the oracle's: {wrong}")
-        return None
+        return wrong
     stored = sum(
         file.stat().st_size
         for file in store.path(folder_of_build(BUILD)).rglob("*")
@@ -247,8 +253,11 @@ def code_of_query(kept: Collection[str]) -> Mapping[str, bytes]:
     }
 
 
-def report(found: Mapping[str, QueryReplay], events: int) -> Report:
-    """Returns the report of the replays, by query, of a log with this many events."""
+def report(found: Mapping[str, QueryReplay], wrong: Mapping[str, str], events: int) -> Report:
+    """Returns the report of the replays of a log with this many events.
+
+    `found` maps a query to its replay, and `wrong` maps a query without figures to the reason.
+    """
     rows = (
         (
             query,
@@ -267,9 +276,13 @@ def report(found: Mapping[str, QueryReplay], events: int) -> Report:
         *("query", "events", "rows", "seconds", "events/s, warm", "CPU us/event"),
         *("events/s of a core", "target", "bytes stored/event"),
     )
-    told = ", ".join(f"{query} {found[query].per_core:,.0f}" for query in _TARGETS)
+    told = ", ".join(
+        f"{query} {each.per_core:,.0f}" for query, each in found.items() if query in _TARGETS
+    )
+    note = f"One replay of each query, from a log of {events:,} events."
+    reasons = "".join(f"\n{query} has no figures: {why}." for query, why in wrong.items())
     return Report(
         f"bench nexmark, {events:,} events: events/s of a core: {told}",
         found,
-        f"{table(head, rows)}\n\nOne replay of each query, from a log of {events:,} events.",
+        f"{table(head, rows)}\n\n{note}{reasons}",
     )

@@ -45,7 +45,11 @@ def test_the_pipeline_of_a_query_has_only_these_tables(
 
 
 def test_a_rate_is_per_core_and_a_size_per_event() -> None:
-    told = report({name: QueryReplay(1000, 2.0, 4.0, 7, 50_000, None) for name in ANSWERS}, 2000)
+    replay = QueryReplay(1000, 2.0, 4.0, 7, 50_000, None)
+    found = {name: replay for name in ANSWERS if name != "q23"}
+    told = report(found, {"q23": "no memory"}, 2000)
 
     assert "| q4 | 1,000 | 7 | 2.0 |  | 4000.0 | 250 | 50,000 | 50 |" in told.page
     assert "q4 250" in told.line
+    assert "| q23 |" not in told.page
+    assert "q23 has no figures: no memory." in told.page
