@@ -319,30 +319,29 @@ def lower_priority(nice: int, pids: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def yielding_to_others(nice: int) -> Iterator[None]:
+def yielding_to_others(nice: int) -> Iterator[Callable[[], None]]:
     """Gives this process's session a smaller share of processor time within the block.
 
+    Yields a function that ends this already before the end of the block.
     Only the niceness of the session is changed. Unlike the niceness of a thread, it can be reset to
     0 after the block. The function has no effect if this process does not lead its session, or if
     the kernel does not group processes by session.
     """
     is_leader = nice > 0 and os.getsid(0) == os.getpid()
+
+    def stop() -> None:
+        # The kernel lets all users together change niceness only ten times a second.
+        for _ in range(_NICENESS_TRIES if is_leader else 0):
+            if _group_niceness(0):
+                break
+            time.sleep(_NICENESS_SECONDS)
+
     if is_leader:
         _group_niceness(nice)
     try:
-        yield
+        yield stop
     finally:
-        if is_leader:
-            stop_yielding()
-
-
-def stop_yielding() -> None:
-    """Ends `yielding_to_others`, within its block too. This process must lead its session."""
-    # The kernel lets all users together change niceness only ten times a second.
-    for _ in range(_NICENESS_TRIES):
-        if _group_niceness(0):
-            break
-        time.sleep(_NICENESS_SECONDS)
+        stop()
 
 
 def tied(command: Sequence[str], *, nice: int = 0) -> list[str]:

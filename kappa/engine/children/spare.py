@@ -23,12 +23,12 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 from kappa.base.errors import ExitCode
-from kappa.base.process import LOW_PRIORITY, name_process, stop_yielding, yielding_to_others
+from kappa.base.process import LOW_PRIORITY, name_process, yielding_to_others
 from kappa.base.program import command_of, run_program
 from kappa.base.settings import load_settings
 from kappa.code.task import ENDED, Task, socket_name, spare_socket, taken_socket
@@ -88,7 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
         tasks = Tasks(spare_socket(folder.parent, os.getpid()) if given.door == "yes" else None)
         is_spare = given.door == "yes"
         # A spare boots while jobs fold, and takes as much as a job: live rows would be late.
-        with yielding_to_others(LOW_PRIORITY if is_spare else 0), _hurrying_for(tasks):
+        with (
+            yielding_to_others(LOW_PRIORITY if is_spare else 0) as stop_yielding,
+            _calling_when_asked(tasks, stop_yielding),
+        ):
             machine = boot_ahead(settings, profile=Profile.TAIL, local_dir=folder)
             for module in _IMPORTED:
                 import_module(module)
@@ -107,17 +110,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _hurrying_for(tasks: Tasks) -> Iterator[None]:
-    """Stops yielding to others as soon as a task waits for the end of the block."""
+def _calling_when_asked(tasks: Tasks, call: Callable[[], None]) -> Iterator[None]:
+    """Calls a function once, as soon as a task waits for the end of the block."""
     has_ended = threading.Event()
 
-    def hurry() -> None:
+    def watch() -> None:
         while not has_ended.wait(_LOOK_SECONDS):
             if tasks.is_there():
-                stop_yielding()
+                call()
                 return
 
-    watching = threading.Thread(target=hurry, name="hurry", daemon=True)
+    watching = threading.Thread(target=watch, name="tasks", daemon=True)
     watching.start()
     try:
         yield

@@ -205,9 +205,9 @@ def test_a_spare_yields_until_a_task_waits() -> None:
     script = (
         "import time; from pathlib import Path\n"
         "from kappa.base.process import yielding_to_others\n"
-        "from kappa.engine.children.spare import Tasks, _hurrying_for\n"
+        "from kappa.engine.children.spare import Tasks, _calling_when_asked\n"
         f"def niceness(): return Path({str(group)!r}).read_text().split()[-1]\n"
-        "with yielding_to_others(3), _hurrying_for(Tasks(None)):\n"
+        "with yielding_to_others(3) as stop, _calling_when_asked(Tasks(None), stop):\n"
         "    print(niceness(), flush=True)\n"
         "    while niceness() != '0': time.sleep(0.02)\n"
     )
