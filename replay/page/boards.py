@@ -69,6 +69,11 @@ _NUMBERS = re.compile(
 )
 
 
+# Tables whose key is a time, by name in lower case: the quoted name of the table with its schema,
+# the column with the time, and the Spark type of the column.
+TimedTables = Mapping[str, tuple[str, str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class DrawnNumber:
     """A chart that shows a single value.
@@ -222,17 +227,21 @@ def answer_board(
     while True:
         attempt += 1
         with pin_served(store, lease_seconds=lease_seconds) as pinned:
+            timed = _times_of(pinned.snapshot)
+            ranged = None if since is None else partial(ranged_sql, since=since, timed=timed)
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 charts = tuple(
                     pool.map(
-                        partial(_answer_chart, store, sandbox, pinned, client, reader, since),
+                        partial(
+                            _answer_chart, store, sandbox, pinned, client, reader, since, ranged
+                        ),
                         board.charts,
                     )
                 )
             if attempt == _ATTEMPTS:
                 pinned.confirm_kept()
             if pinned.is_kept():
-                return _board_answer(pinned.snapshot, board, charts, reader.tables)
+                return _board_answer(pinned.snapshot, board, charts, reader.tables, timed)
 
 
 def is_behind(store: Store, answer: BoardAnswer) -> bool:
@@ -254,6 +263,7 @@ def _answer_chart(
     client: Client | None,
     reader: Identity,
     since: datetime | None,
+    ranged: Callable[[str], str] | None,
     chart: Chart,
 ) -> ChartAnswer:
     def ask(sql: str) -> dict[str, Any]:
@@ -265,7 +275,7 @@ def _answer_chart(
             return found
 
     try:
-        sql = chart.sql if since is None else ranged_sql(chart.sql, since, pinned.snapshot)
+        sql = chart.sql if ranged is None else ranged(chart.sql)
         answer, is_over_times = ask(sql), False
         if since is not None and chart.kind in {ChartKind.LINE, ChartKind.TABLE}:
             is_over_times = _is_over_times(answer)
@@ -304,12 +314,11 @@ def _time_sql(at: datetime, *, has_zone: bool) -> str:
     return f"cast({moment} || '+00' as timestamptz)" if has_zone else f"cast({moment} as timestamp)"
 
 
-def ranged_sql(sql: str, since: datetime, snapshot: Snapshot) -> str:
+def ranged_sql(sql: str, *, since: datetime, timed: TimedTables) -> str:
     """Limits the tables that a query names to their rows since a time.
 
-    Only tables whose key is a time are limited. Returns the query unchanged if it names none.
+    Only the tables in `timed` are limited. Returns the query unchanged if it names none of them.
     """
-    timed = _times_of(snapshot)
     with open_reader(None, served=True) as reader:
         named = reader.tables_named(sql)
     limited = list[str]()
@@ -328,12 +337,8 @@ def ranged_sql(sql: str, since: datetime, snapshot: Snapshot) -> str:
     return f"{sql[:place] or 'with'} {', '.join(limited)}{',' if begin else ''}\n{sql[place:]}"
 
 
-def _times_of(snapshot: Snapshot) -> Mapping[str, tuple[str, str, str]]:
-    """Returns the served tables whose key is a time, by name in lower case.
-
-    A value is the quoted name of the table with its schema, the column with the time, and its Spark
-    type. Names that several pipelines serve are left out.
-    """
+def _times_of(snapshot: Snapshot) -> TimedTables:
+    """Returns the served tables whose key is a time, except names that several pipelines serve."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for pipeline, build in snapshot.serving.items():
         for table in snapshot.births[build].tables:
@@ -359,10 +364,13 @@ def rows_since(answer: Mapping[str, Any], since: datetime) -> dict[str, Any]:
 
 
 def _board_answer(
-    snapshot: Snapshot, board: Board, charts: tuple[ChartAnswer, ...], readable: TableGrant
+    snapshot: Snapshot,
+    board: Board,
+    charts: tuple[ChartAnswer, ...],
+    readable: TableGrant,
+    timed: TimedTables,
 ) -> BoardAnswer:
     births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
-    timed = _times_of(snapshot)
     with open_reader(None, served=True) as reader:
         reads = sorted(
             {

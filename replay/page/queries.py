@@ -23,6 +23,7 @@ from kappa.declare.board import ChartKind
 from kappa.declare.options import REJECTS
 from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, tables_read, typed_rows
 from kappa.replay.page.table import typed_name
+from kappa.replay.page.table_rows import TIMES
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
 from kappa.serving.query.pin.snapshot import Snapshot
@@ -41,10 +42,9 @@ _MOST_BARS = 50
 # The list of tables beside a query; the page of tables has all.
 _LISTED_TABLES = 200
 _LISTED_COLUMNS = 50
-# Types of columns whose values name amounts, of amounts, and of times.
+# Types of columns whose values name amounts, and of amounts.
 _NAMES = re.compile("varchar|enum|bool", re.IGNORECASE)
 _AMOUNTS = re.compile(r"u?(tiny|small|big|huge)?int(eger)?|double|decimal.*", re.IGNORECASE)
-_TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
 # A name in the message of an error that does not exist, and the name that the hint suggests.
 _UNKNOWN = re.compile(
     r'there is no table ([\w.]+)$|column (?:named )?"(\w+)"|with name (\w+) does not exist'
@@ -141,10 +141,8 @@ def sample_queries(tables: Iterable[ServedTable]) -> tuple[QueryLink, ...]:
     found = [each for each in tables if each.name != REJECTS and not each.broken]
     if not found:
         return ()
-    table = next(
-        (each for each in found if first(each, _TIMES) and first(each, _AMOUNTS)), found[0]
-    )
-    of, time, amount = _name_in_sql(table), first(table, _TIMES), first(table, _AMOUNTS)
+    table = next((each for each in found if first(each, TIMES) and first(each, _AMOUNTS)), found[0])
+    of, time, amount = _name_in_sql(table), first(table, TIMES), first(table, _AMOUNTS)
     name = first(table, _NAMES)
     newest = f"\norder by {quoted(time)} desc nulls last" if time else ""
     samples = {

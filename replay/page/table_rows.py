@@ -31,7 +31,7 @@ _MOST_SORTED = 1_000_000
 # A time as the page writes it, and a time of today.
 _ZONE = " UTC"
 _CLOCK = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
-_TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
+TIMES = re.compile(r"timestamp(_\w+| with time zone)?|date", re.IGNORECASE)
 
 
 class Match(StrEnum):
@@ -175,7 +175,7 @@ def default_order(columns: Mapping[str, str], keys: Sequence[str]) -> RowsReques
     with times. A table without times is sorted by its first key. A view without times is not
     sorted. `columns` maps each column to its DuckDB type.
     """
-    times = [column for column, kind in columns.items() if _TIMES.fullmatch(kind)]
+    times = [column for column, kind in columns.items() if TIMES.fullmatch(kind)]
     if times:
         return RowsRequest(next((each for each in times if each in keys), times[-1]), down=True)
     return RowsRequest(keys[0] if keys else "")
@@ -265,5 +265,5 @@ def ask_rows(
     rest, first = f"{where}{order_sql(wanted, keys)}", (page - 1) * size
     found = ask(f"from {whole}{rest}\nlimit {size} offset {first}")
     query = f"select *\nfrom {typed}{rest}\nlimit 100"
-    by_time = bool(_TIMES.fullmatch(columns.get(wanted.order, "")))
+    by_time = bool(TIMES.fullmatch(columns.get(wanted.order, "")))
     return RowsPage(found, page, first + 1, count, last, query, wanted, by_time)

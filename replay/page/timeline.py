@@ -107,8 +107,7 @@ def timeline_moments(
         *_generation_moments(state),
         *_rollout_moments(state),
         *(_proof_moment(each) for each in proof_records(state)),
-        *_pause_moments(state),
-        *_redrive_moments(state),
+        *_service_moments(state),
     ]
     return tuple(
         sorted(
@@ -206,33 +205,24 @@ def _rollout_moments(state: State) -> Iterator[Moment]:
             )
 
 
-def _pause_moments(state: State) -> Iterator[Moment]:
+def _service_moments(state: State) -> Iterator[Moment]:
     for record in state.service:
-        if isinstance(record.event, Paused | Resumed):
-            name = record.event.pipeline
-            yield Moment(
-                record.number,
-                record.at,
-                record.by,
-                "unknown",
-                detail=f"pipeline {name} was {record.event.kind}",
-                pipelines=(name,),
-            )
-
-
-def _redrive_moments(state: State) -> Iterator[Moment]:
-    for record in state.service:
-        if isinstance(record.event, RedriveAsked):
-            name = record.event.pipeline
-            yield Moment(
-                record.number,
-                record.at,
-                record.by,
-                "unknown",
-                detail=f"redrive of {redrive_text(record.event)} for pipeline {name}",
-                pipelines=(name,),
-                is_redrive=True,
-            )
+        match record.event:
+            case Paused(pipeline=name) | Resumed(pipeline=name) as event:
+                detail = f"pipeline {name} was {event.kind}"
+            case RedriveAsked(pipeline=name) as event:
+                detail = f"redrive of {redrive_text(event)} for pipeline {name}"
+            case _:
+                continue
+        yield Moment(
+            record.number,
+            record.at,
+            record.by,
+            "unknown",
+            detail=detail,
+            pipelines=(name,),
+            is_redrive=isinstance(record.event, RedriveAsked),
+        )
 
 
 def _proof_moment(kept: ProofRecord) -> Moment:

@@ -339,30 +339,42 @@ def compare_parts(
             {each: kind for each, kind in table.served if columns is None or each in columns + keys}
             for table in (new[name], old[name])
         )
-        common = {each: kind for each, kind in ours.items() if theirs.get(each) == kind}
         # The condition has its own line: a comment at its end must not reach the bracket.
         condition = "" if where is None else f" where (\n{where}\n)"
         sources = tuple(
             f"(select * from {_qualified_table(schema, name)}{condition})"
             for schema in (BEFORE, AFTER)
         )
-        begun = Difference(
-            name,
-            None,
-            None,
-            columns_gone=tuple(each for each in theirs if each not in ours),
-            columns_new=tuple(each for each in ours if each not in theirs),
-            columns_retyped={
-                each: (theirs[each], ours[each])
-                for each in ours
-                if theirs.get(each, ours[each]) != ours[each]
-            },
-        )
+        begun, common = _compared_columns(name, theirs, ours)
         with suppress(KappaError):
             counted[part], _ = compare_keyed(
                 reader, begun, keys, common, 0, sources=(sources[0], sources[1]), likeness={}
             )
     return counted
+
+
+def _compared_columns(
+    name: str, before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[Difference, dict[str, str]]:
+    """Compares the columns of a table, which are given with their types.
+
+    Returns the difference of the columns, and the columns that both builds have with equal types.
+    """
+    common = {column: kind for column, kind in after.items() if before.get(column) == kind}
+    retyped = {
+        column: (before[column], kind)
+        for column, kind in after.items()
+        if column in before and column not in common
+    }
+    found = Difference(
+        name,
+        None,
+        None,
+        columns_gone=tuple(column for column in before if column not in after),
+        columns_new=tuple(column for column in after if column not in before),
+        columns_retyped=retyped,
+    )
+    return found, common
 
 
 def _compare_table(
@@ -381,21 +393,8 @@ def _compare_table(
             None if old is None else count_rows(reader, _qualified_table(BEFORE, name)),
             None if new is None else count_rows(reader, _qualified_table(AFTER, name)),
         ), ()
-    before, after = dict(old.served), dict(new.served)
-    common = {column: kind for column, kind in new.served if before.get(column) == kind}
-    found = Difference(
-        name,
-        None,
-        None,
-        columns_gone=tuple(column for column in before if column not in after),
-        columns_new=tuple(column for column in after if column not in before),
-        columns_retyped={
-            column: (before[column], after[column])
-            for column in after
-            if before.get(column, after[column]) != after[column]
-        },
-        incomparable=_incomparable_reason(old, new, common, comparable),
-    )
+    found, common = _compared_columns(name, dict(old.served), dict(new.served))
+    found = replace(found, incomparable=_incomparable_reason(old, new, common, comparable))
     if found.incomparable:
         return replace(
             found,
