@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from rivals import Command
 
 from demo.processes.family import MARK, ensure_gone
+from kappa.base.errors import KappaError
 from kappa.base.java.jars import ensure_jars
 from kappa.base.java.java import find_java
 from kappa.base.process import start_tied
@@ -112,6 +113,17 @@ def take(command: Command, folder: Path, seconds: float) -> Took:
         process.kill()
         process.wait()
         ensure_gone(mark)
+
+
+def take_whole(command: Command, folder: Path, seconds: float, what: str) -> Took:
+    """Runs a command as `take` does. Raises KappaError, with `what`, if the command fails."""
+    took = take(command, folder, seconds)
+    if took.timed_out or took.code != 0:
+        raise KappaError(
+            f"{what} ended with {took.code}: {last_line(folder)}",
+            hint=f"see {folder / 'output.log'}",
+        )
+    return took
 
 
 def last_line(folder: Path) -> str:

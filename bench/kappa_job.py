@@ -37,6 +37,7 @@ from kappa.declare.pipeline import Pipeline
 from kappa.declare.topic import Topic
 from kappa.declare.values.columns import parse_type
 from kappa.engine.archive.archive_writer import ArchiveWriter
+from kappa.engine.job.legs import LegKind
 from kappa.engine.read.archive_reader import Archives, archive_fingerprint
 from kappa.engine.read.source import KafkaAccess, LogSource
 from kappa.kafka.client import Log
@@ -221,14 +222,19 @@ def begin_build(
     return store
 
 
-def fold_command(folder: Path, bootstrap_servers: str, end: Offsets) -> Command:
-    """Returns the command that folds the build of the project in `folder` up to `end`."""
+def fold_command(
+    folder: Path, bootstrap_servers: str, end: Offsets, *, leg: LegKind = LegKind.CATCH_UP
+) -> Command:
+    """Returns the command that folds the build of the project in `folder` up to `end`.
+
+    `leg` is the leg with which the job begins.
+    """
     where = {
         "--project": str(folder),
         "--root": store_of(folder).address("").rstrip("/"),
         "--bootstrap": bootstrap_servers,
         "--build": BUILD,
-        "--leg": "catch-up",
+        "--leg": leg,
         "--nice": "0",
     }
     script = str(SCRIPTS / "fold_log.py")

@@ -10,13 +10,11 @@ from pathlib import Path
 from bids import ensure_input, topic_files, warm_page_cache
 from cells import TASKS, Cell
 from figures import Warm
-from ground import ground, last_line, say, take
+from ground import ground, say, take_whole
 from kappa_job import KappaJob
 from oracle import Oracle
 from rivals import Attempt
 from screen import spread_of
-
-from kappa.base.errors import KappaError
 
 _MARGIN_SECONDS = 600.0
 
@@ -57,12 +55,7 @@ def in_turns(
                 folder.mkdir(parents=True)
                 attempt = Attempt(cell, given, servers, folder)
                 most = _MARGIN_SECONDS + cell.events / TASKS[cell.task].slowest
-                took = take(kappa.prepare(attempt), folder, most)
-                if took.timed_out or took.code != 0:
-                    raise KappaError(
-                        f"the replay of {way} ended with {took.code}: {last_line(folder)}",
-                        hint=f"see {folder / 'output.log'}",
-                    )
+                took = take_whole(kappa.prepare(attempt), folder, most, f"the replay of {way}")
                 wrong = oracles[cell.task].differences(kappa.result(attempt))
                 if wrong is not None:
                     say(f"no figure: the result of {way} is not the oracle's: {wrong}")

@@ -21,7 +21,7 @@ from statistics import median
 from bids import ensure_input, topic_files, warm_page_cache
 from cells import Cell
 from ground import ground, say
-from kappa_job import BUILD, KappaJob
+from kappa_job import BUILD, KappaJob, fold_command
 from oracle import Oracle
 from project import seconds_of
 from rivals import Attempt
@@ -30,6 +30,7 @@ from screen import Report, spread_of, table
 from kappa.base.errors import KappaError
 from kappa.base.java.java import find_java
 from kappa.base.process import ensure_session_gone, start_tied
+from kappa.engine.job.legs import LegKind
 from kappa.state.frontier import Frontiers
 from kappa.state.store import Store
 
@@ -99,8 +100,9 @@ def _parts(folder: Path) -> Mapping[str, float]:
 
 
 def _first_slice(kappa: KappaJob, attempt: Attempt) -> float:
-    words = kappa.prepare(attempt).arguments
-    command = ["tail" if word == "catch-up" else word for word in words]
+    kappa.prepare(attempt)
+    servers, end = attempt.bootstrap_servers, attempt.given.offsets
+    command = fold_command(attempt.folder, servers, end, leg=LegKind.TAIL).arguments
     frontiers = Frontiers(Store(attempt.folder / ".kappa"), BUILD)
     with (attempt.folder / "output.log").open("wb") as output:
         begun = time.monotonic()
