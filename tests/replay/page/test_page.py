@@ -1085,6 +1085,31 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     assert f"Sent: {', '.join(sent)}." in receipt.text
 
 
+def test_a_rollout_begins_with_its_evidence(tmp_path: Path) -> None:
+    """The code and the progress follow; the progress is folded once all records are folded."""
+    world = World(tmp_path)
+    world.goes_live(world.build("web-1"), 1)
+    number = world.waits(world.build("web-2", offset=1234), "web-1")
+    behind = World(tmp_path / "behind")
+    behind.goes_live(behind.build("web-1"), 1)
+    behind.waits(behind.build("web-2"), "web-1")
+    pages = []
+    for each in (world, behind):
+        each.be_up()
+        with serving(each) as server:
+            pages.append(got(server, f"/rollouts/{number}"))
+
+    told = ("Promote", "Rows that differ", "Verification: passed", "Code that changed", "Progress")
+    for page in pages:
+        places = [page.text.index(each) for each in told]
+        assert places == sorted(places)
+    folds = [
+        [each for each in page.all("details") if each.get("class") == "fold"] for page in pages
+    ]
+    assert [["open" in each for each in found] for found in folds] == [[False], [True]]
+    assert "Progress 100 %" in pages[0].text
+
+
 def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path) -> None:
     """Before the comparison, the number is a bound. Then page and dialog have the same number.
 
