@@ -574,7 +574,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
                 page.locator("#line[data-state=live]").wait_for()
             # Samples of rows and numbers of messages come after the page.
             page.locator("[data-load] > p:only-child > a").wait_for(state="detached")
-            page.locator("#sends[data-load]", has_text="at most").wait_for(state="detached")
+            page.locator("#sends[data-load]", has_text="up to").wait_for(state="detached")
             page.locator("#samples", has_text="are being compared").wait_for(state="detached")
             page.wait_for_timeout(300)
             ending = "" if into == HERE else f"-{size}"

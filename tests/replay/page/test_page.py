@@ -1063,7 +1063,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
-        "at most 42 messages of alert busy (for those of 42 rows that meet its condition)",
+        "up to 42 messages of alert busy (of 42 rows, only those that its condition selects)",
         "42 messages of alert late",
     )
     with serving(world) as server:
@@ -1123,7 +1123,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
         would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
         again = got(server, "/rollouts/5")
 
-    assert "at most 42 messages of alert busy (for those of 42 rows" in page.text
+    assert "up to 42 messages of alert busy (of 42 rows, only those" in page.text
     # A person who promotes knows that the messages will wait.
     assert "Alert late cannot send: canary answered 500. Alerts" in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
