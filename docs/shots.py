@@ -118,10 +118,11 @@ title = "Rows"
 kind = "table"
 sql = "select page, minute, hits from page_hits order by minute desc limit 50"
 """
+# In the form in which a diff shows code, so that the same line has one form in diff and log.
 CODE = """
 def web(slice):
-    visits = slice["visits"]
-    return {{"page_hits": visits.select({page}, visits.minute()){where}}}
+    visits = slice['visits']
+    return {{'page_hits': visits.select({page}, visits.minute()){where}}}
 """
 SIZES = {
     "light": ({"width": 1200, "height": 800}, "light"),
@@ -240,15 +241,15 @@ def _whole_address(page: str) -> str | None:
 
 # The versions of the shop's pipeline: what each build counts.
 _FOLDS: dict[str, tuple[_Fold, str]] = {
-    "web-1": (_count_all, CODE.format(page='"page"', where="")),
-    "web-2": (_leave_out_health, CODE.format(page='"page"', where=".where(\"page <> '/health'\")")),
+    "web-1": (_count_all, CODE.format(page="'page'", where="")),
+    "web-2": (_leave_out_health, CODE.format(page="'page'", where=".where(\"page <> '/health'\")")),
     "web-f": (
         _whole_address,
-        CODE.format(page='visits.address("page")', where=".where(\"page <> '/health'\")"),
+        CODE.format(page="visits.address('page')", where=".where(\"page <> '/health'\")"),
     ),
     "web-a": (
         _without_query,
-        CODE.format(page='"page.path"', where=".where(\"page <> '/health'\")"),
+        CODE.format(page="'page.path'", where=".where(\"page <> '/health'\")"),
     ),
     "web-3": (
         _without_query,
@@ -493,7 +494,7 @@ def shop(folder: Path) -> World:
 _TRACE = (
     "Traceback (most recent call last):",
     '  File "/home/ada/shop/pipelines/web.py", line 4, in web',
-    '    return {"page_hits": visits.select("page.path", visits.minute())',
+    _FOLDS["web-a"][1].splitlines()[3],
     (
         "pyspark.errors.exceptions.captured.AnalysisException: [INVALID_EXTRACT_BASE_FIELD_TYPE]"
         ' Can\'t extract a value from "page". Need a complex type but got "STRING".'
