@@ -33,6 +33,7 @@ from kappa.declare.alert import KAPPA, AlertBirth  # noqa: E402
 from kappa.declare.values.arrow import arrow_schema  # noqa: E402
 from kappa.declare.values.tally import Tally  # noqa: E402
 from kappa.kafka.reader import Record  # noqa: E402
+from kappa.replay.status.facts import Fact, failed_rollout, waiting_rollout  # noqa: E402
 from kappa.serving.http.page.render import ProjectPlace  # noqa: E402
 from kappa.serving.outlets.alerts.channels import ShownOnPage  # noqa: E402
 from kappa.serving.outlets.alerts.message import Message, time_as_text  # noqa: E402
@@ -370,9 +371,9 @@ class Shop(World):
         )
         put_alert_progress(self.store, "chat", progress)
 
-    def tells(self, kind: str, text: str, hint: str, build: str, rollout: int, ago: float) -> None:
+    def tells(self, fact: Fact, ago: float) -> None:
         """Shows a notice about a rollout on the page."""
-        notice = Notice(f"{rollout}", kind, text, hint, "web", build, rollout)
+        notice = Notice(f"{fact.rollout}", *fact)
         message = notice_message(notice, self.now.timestamp() - ago)
         ShownOnPage(self.store, KAPPA).send(message)
 
@@ -463,20 +464,15 @@ def shop(folder: Path) -> World:
     world.rolls_out("web-f", reason=changed, before="web-2", ago=1440)
     world.append(Staged("web", "web-a", fingerprint("web-a"), (changed,)), ago=900)
     number = max(record.number for record in world.journal.after(0))
-    died, look = "the job of build web-a died 3 times in a row", "see kappa logs web-a"
-    world.append(Failed(number, died, look), ago=810)
+    died = "the job of build web-a died 3 times in a row"
+    world.append(Failed(number, died, "see kappa logs web-a"), ago=810)
     # The verification has read all records, and the newest of them is older.
     world.rolls_out("web-3", reason=changed, before="web-2", ago=70, auto_promote=False)
-    failed = next(each for each in world.here.state().rollouts if each.number == 3)
+    *_, failed, stopped, waiting = world.here.state().rollouts
     world.alerts()
-    text = "rollout {} of pipeline web failed: {}"
-    world.tells("rollout_failed", text.format(3, failed.reason), "", "web-f", 3, 1440)
-    world.tells("rollout_failed", text.format(4, died), look, "web-a", 4, 810)
-    waits, act = (
-        "rollout 5 of pipeline web is waiting for approval",
-        "kappa promote web, or kappa abandon web",
-    )
-    world.tells("rollout_waits", waits, act, "web-3", 5, 70)
+    world.tells(failed_rollout(failed), 1440)
+    world.tells(failed_rollout(stopped), 810)
+    world.tells(waiting_rollout(waiting), 70)
     write_log(world, "web-3", _log_lines(world), ago=70)
     for build, ago in (("web-1", 5462), ("web-2", 1862), ("web-f", 1500)):
         count = sum(each for _, _, each in world.log.reached(ago - 48).items())
