@@ -22,7 +22,11 @@ from kappa.replay.page.open_matters import open_matters
 from kappa.replay.platform import notifier as notifier_module
 from kappa.replay.platform.notifier import Notifier, notices_since
 from kappa.replay.rollout.current_state import current_state
-from kappa.replay.rollout.supervisor_report import Deaths, ReportWriter
+from kappa.replay.rollout.supervisor_report import (
+    Deaths,
+    ReportWriter,
+    read_supervisor_report,
+)
 from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
 from kappa.replay.status.status import observe_status
 from kappa.serving.outlets.alerts.outbox import dead_letters
@@ -156,7 +160,8 @@ def test_pages_word_a_fact_as_its_notice_does(world: World) -> None:
     ReportWriter(world.store, died.get, clock=time.monotonic).report(state, {})
 
     _, notices = notices_since(world.store, 0, None)
-    status = observe_status(world.store, None)
+    report = read_supervisor_report(world.store)
+    status = observe_status(world.store, None, underway=report)
     matters = open_matters(status, state, datetime.now(UTC), supervised=True)
 
     told = {(each.kind, each.text, each.hint, each.build, each.rollout) for each in notices}
