@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,10 +17,10 @@ from test_page import got, serving
 from kappa.base.errors import Broken
 from kappa.base.sections import Role
 from kappa.kafka.reader import Record
-from kappa.replay.page import topic
+from kappa.replay.page import routes, topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
-from kappa.replay.page.open_matters import open_matters
+from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.states import Health, alert_health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
@@ -391,6 +392,29 @@ def test_a_notice_is_open_while_it_holds(world: World) -> None:
     world.switches(last, "web-2", 2, "web-1")
     still = [kind for kind, word in seen().items() if word != "Resolved"]
     assert still == ["rollout_failed 3", "build_stopped "]
+
+
+@pytest.mark.parametrize("path", ["/", "/alerts"])
+def test_a_page_of_open_matters_finds_them_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The number in the navigation is of the same matters."""
+    world.goes_live(world.build("web-1"), 1)
+    world.build("web-2")
+    world.waits("web-2", "web-1")
+    found = []
+
+    def find(*values: Any, **named: Any) -> tuple[OpenMatter, ...]:
+        found.append(open_matters(*values, **named))
+        return found[-1]
+
+    monkeypatch.setattr(routes, "open_matters", find)
+    with serving(world) as server:
+        page = got(server, path)
+
+    (matters,) = found
+    assert "rollout_waits" in {each.kind for each in matters}
+    assert f"Alerts {len(matters)} History" in page.text
 
 
 def test_the_worst_alert_comes_first() -> None:
