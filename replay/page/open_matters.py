@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from kappa.replay.page.states import role_word
 from kappa.replay.rollout.history import proof_records
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
@@ -125,7 +126,7 @@ def _table_matters(status: Status) -> Iterator[OpenMatter]:
     for build in status.builds:
         names = (build.pipeline, build.build)
         if build.beyond:
-            text = f"build {build.build} ({build.role}) has {build.beyond}"
+            text = f"build {build.build} ({role_word(build.role)}) has {build.beyond}"
             hint = f"kappa rejects list --build {build.build}"
             yield OpenMatter("rejects_beyond", text, hint, *names, of=build)
         if build.role == "live":

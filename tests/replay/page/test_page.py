@@ -221,7 +221,7 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
         overview = got(server, "/")
         asked = json.loads(server.ask("GET", "/api/v1/sinks").body)
 
-    assert "Sink pages of page_hits: 1,200 rows written, 3 deleted" in overview.text
+    assert "Sink pages of page_hits: 1,200 records written, 3 deleted" in overview.text
     assert "Sink <b> of page_hits: no <i> answers" in overview.text
     status = observe_status(world.store, None)
     document = status_document(status, None, None, None, datetime.now(UTC))
@@ -280,14 +280,14 @@ def test_a_rollouts_card_has_its_impact(world: World) -> None:
     with serving(world) as server:
         page = got(server, "/")
 
-    assert f"{ROWS + 2} of {ROWS + 2} rows change in 1 table" in page.text
+    assert f"{ROWS + 2} of {ROWS + 2} rows differ in 1 table" in page.text
     assert ("code", {}) in page.elements
     assert impact_text(()) == ""
     same, new = Difference("a", 3, 3), Difference("b", None, 3, added=3)
-    assert impact_text((same, new)) == "no row changes in 1 table"
+    assert impact_text((same, new)) == "no row differs in 1 table"
     one, more = Difference("c", 30, 30, changed=1), Difference("d", 8, 9, added=2, removed=1)
-    assert impact_text((same, one)) == "1 of 30 rows changes in 1 table"
-    assert impact_text((one, more, new)) == "4 of 40 rows change in 2 tables"
+    assert impact_text((same, one)) == "1 of 30 rows differs in 1 table"
+    assert impact_text((one, more, new)) == "4 of 40 rows differ in 2 tables"
 
 
 def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:

@@ -93,7 +93,7 @@ def test_a_table_is_as_its_pipeline_is() -> None:
 
     assert {name: (each.word, each.tone) for name, each in states.items()} == {
         "topic:busy": ("Receives records", "ok"),
-        "topic:quiet": ("No new records", "unknown"),
+        "topic:quiet": ("Quiet now", "unknown"),
         "topic:lost": ("Not on the broker", "bad"),
         "pipeline:web": ("Following", "ok"),
         "pipeline:slow": ("Behind", "warn"),
@@ -174,7 +174,7 @@ def test_the_list_of_topics_has_size_retention_and_lags(world: World) -> None:
     assert "3.0 kB" in text
     assert "7 d" in text
     assert "min ago" in text
-    assert text.index("zlate live 351 behind") < text.index("reader-1 live 0 behind")
+    assert text.index("zlate serving 351 behind") < text.index("reader-1 serving 0 behind")
     assert "and 3 other pipelines" in text
 
 
@@ -313,7 +313,7 @@ def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     links = [each["href"] for each in page.all("a") if (each["href"] or "").startswith("/tables#")]
     assert links == ["/tables#web"]
     assert page.text.index("visits retained") < page.text.index("salaries")
-    assert "web live, candidate" in page.text
+    assert "web serving, candidate" in page.text
     assert "1,551" in page.text
     assert "1 min ago" in page.text
     assert "no build, so its records are not shown" in page.text
@@ -522,7 +522,7 @@ def test_the_logs_of_all_builds_are_listed(world: World) -> None:
     assert [each.build for each in build_logs(world.store, world.here.state())] == [
         *("shop-1", "web-2", "web-3", "web-1", "web-a", "web-f")
     ]
-    listed = "web-2 live web-3 candidate web-1 idle web-a abandoned web-f failed"
+    listed = "web-2 serving web-3 candidate web-1 kept web-a abandoned web-f failed"
     assert f"shop shop-1 candidate web {listed}" in page.text
     for shown, build in ((page, "web-3"), (failed, "web-f"), (one, "web-3")):
         current = [each["href"] for each in shown.all("a") if each.get("aria-current") == "page"]
@@ -545,9 +545,9 @@ def test_of_many_logs_some_are_folded(world: World) -> None:
         page, other = got(server, "/logs/old-1"), got(server, "/logs/p-1")
 
     near = "old-8 failed old-7 failed old-6 failed old-5 failed old-4 failed old-1 failed"
-    assert f"p0 p-0 live {near} 4 earlier builds old-3 failed" in page.text
-    assert "4 other pipelines p1 p-1 live p2" in page.text
-    assert "p1 p-1 live 4 other pipelines p0 p-0 live old-8" in other.text
+    assert f"p0 p-0 serving {near} 4 earlier builds old-3 failed" in page.text
+    assert "4 other pipelines p1 p-1 serving p2" in page.text
+    assert "p1 p-1 serving 4 other pipelines p0 p-0 serving old-8" in other.text
 
 
 TRACE = (
@@ -684,7 +684,7 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
     assert "500 lines of the last 900" in page.text
     assert "Errors 100" in page.text
     assert "web web-1 live" in page.text
-    assert "Pipeline web , live build · Rollout 1" in page.text
+    assert "Pipeline web , serving build · Rollout 1" in page.text
     assert "line 399 " in f"{before.text} "
     assert [is_live(each) for each in (page, still, before)] == [True, False, False]
     assert "is not a time" in wrong.text
