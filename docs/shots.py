@@ -33,6 +33,7 @@ from kappa.declare.alert import KAPPA, AlertBirth  # noqa: E402
 from kappa.declare.values.arrow import arrow_schema  # noqa: E402
 from kappa.declare.values.tally import Tally  # noqa: E402
 from kappa.kafka.reader import Record  # noqa: E402
+from kappa.replay.status.facts import Fact, failed_rollout, waiting_rollout  # noqa: E402
 from kappa.serving.http.page.render import ProjectPlace  # noqa: E402
 from kappa.serving.outlets.alerts.channels import ShownOnPage  # noqa: E402
 from kappa.serving.outlets.alerts.message import Message, time_as_text  # noqa: E402
@@ -118,10 +119,11 @@ title = "Rows"
 kind = "table"
 sql = "select page, minute, hits from page_hits order by minute desc limit 50"
 """
+# In the form in which a diff shows code, so that the same line has one form in diff and log.
 CODE = """
 def web(slice):
-    visits = slice["visits"]
-    return {{"page_hits": visits.select({page}, visits.minute()){where}}}
+    visits = slice['visits']
+    return {{'page_hits': visits.select({page}, visits.minute()){where}}}
 """
 SIZES = {
     "light": ({"width": 1200, "height": 800}, "light"),
@@ -240,15 +242,15 @@ def _whole_address(page: str) -> str | None:
 
 # The versions of the shop's pipeline: what each build counts.
 _FOLDS: dict[str, tuple[_Fold, str]] = {
-    "web-1": (_count_all, CODE.format(page='"page"', where="")),
-    "web-2": (_leave_out_health, CODE.format(page='"page"', where=".where(\"page <> '/health'\")")),
+    "web-1": (_count_all, CODE.format(page="'page'", where="")),
+    "web-2": (_leave_out_health, CODE.format(page="'page'", where=".where(\"page <> '/health'\")")),
     "web-f": (
         _whole_address,
-        CODE.format(page='visits.address("page")', where=".where(\"page <> '/health'\")"),
+        CODE.format(page="visits.address('page')", where=".where(\"page <> '/health'\")"),
     ),
     "web-a": (
         _without_query,
-        CODE.format(page='"page.path"', where=".where(\"page <> '/health'\")"),
+        CODE.format(page="'page.path'", where=".where(\"page <> '/health'\")"),
     ),
     "web-3": (
         _without_query,
@@ -369,9 +371,9 @@ class Shop(World):
         )
         put_alert_progress(self.store, "chat", progress)
 
-    def tells(self, kind: str, text: str, hint: str, build: str, rollout: int, ago: float) -> None:
+    def tells(self, fact: Fact, ago: float) -> None:
         """Shows a notice about a rollout on the page."""
-        notice = Notice(f"{rollout}", kind, text, hint, "web", build, rollout)
+        notice = Notice(f"{fact.rollout}", *fact)
         message = notice_message(notice, self.now.timestamp() - ago)
         ShownOnPage(self.store, KAPPA).send(message)
 
@@ -462,20 +464,15 @@ def shop(folder: Path) -> World:
     world.rolls_out("web-f", reason=changed, before="web-2", ago=1440)
     world.append(Staged("web", "web-a", fingerprint("web-a"), (changed,)), ago=900)
     number = max(record.number for record in world.journal.after(0))
-    died, look = "the job of build web-a died 3 times in a row", "see kappa logs web-a"
-    world.append(Failed(number, died, look), ago=810)
+    died = "the job of build web-a died 3 times in a row"
+    world.append(Failed(number, died, "see kappa logs web-a"), ago=810)
     # The verification has read all records, and the newest of them is older.
     world.rolls_out("web-3", reason=changed, before="web-2", ago=70, auto_promote=False)
-    failed = next(each for each in world.here.state().rollouts if each.number == 3)
+    *_, failed, stopped, waiting = world.here.state().rollouts
     world.alerts()
-    text = "rollout {} of pipeline web failed: {}"
-    world.tells("rollout_failed", text.format(3, failed.reason), "", "web-f", 3, 1440)
-    world.tells("rollout_failed", text.format(4, died), look, "web-a", 4, 810)
-    waits, act = (
-        "rollout 5 of pipeline web is waiting for approval",
-        "kappa promote web, or kappa abandon web",
-    )
-    world.tells("rollout_waits", waits, act, "web-3", 5, 70)
+    world.tells(failed_rollout(failed), 1440)
+    world.tells(failed_rollout(stopped), 810)
+    world.tells(waiting_rollout(waiting), 70)
     write_log(world, "web-3", _log_lines(world), ago=70)
     for build, ago in (("web-1", 5462), ("web-2", 1862), ("web-f", 1500)):
         count = sum(each for _, _, each in world.log.reached(ago - 48).items())
@@ -493,7 +490,7 @@ def shop(folder: Path) -> World:
 _TRACE = (
     "Traceback (most recent call last):",
     '  File "/home/ada/shop/pipelines/web.py", line 4, in web',
-    '    return {"page_hits": visits.select("page.path", visits.minute())',
+    _FOLDS["web-a"][1].splitlines()[3],
     (
         "pyspark.errors.exceptions.captured.AnalysisException: [INVALID_EXTRACT_BASE_FIELD_TYPE]"
         ' Can\'t extract a value from "page". Need a complex type but got "STRING".'
@@ -574,7 +571,7 @@ def take(browser: Browser, origin: str, pages: dict[str, str], into: Path, *size
                 page.locator("#line[data-state=live]").wait_for()
             # Samples of rows and numbers of messages come after the page.
             page.locator("[data-load] > p:only-child > a").wait_for(state="detached")
-            page.locator("#sends[data-load]", has_text="at most").wait_for(state="detached")
+            page.locator("#sends[data-load]", has_text="up to").wait_for(state="detached")
             page.locator("#samples", has_text="are being compared").wait_for(state="detached")
             page.wait_for_timeout(300)
             ending = "" if into == HERE else f"-{size}"

@@ -137,7 +137,7 @@ def explain_intent(here: ProjectContext, state: State, wanted: Intent) -> str:
             )
             return (
                 f"build {again.build} of pipeline {again.pipeline} is brought to the offsets of "
-                "the live build, and verified once more"
+                "the serving build, and verified once more"
             )
         case "retire":
             name = _the_pipeline(state, wanted)

@@ -10,10 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from kappa.replay.page.states import role_word
 from kappa.replay.rollout.history import proof_records
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.state import State
 from kappa.replay.status.alerts import ShownNotice
+from kappa.replay.status.facts import (
+    crashing_job,
+    differing_proof,
+    drifted_topic,
+    failed_rollout,
+    full_disk,
+    stopped_job,
+    waiting_rollout,
+)
 from kappa.replay.status.status import BuildStatus, FailingOutlet, Status, Unread
 from kappa.state.drift import Drift
 from kappa.state.kept_frontiers import parse_moment
@@ -92,7 +102,7 @@ def _platform_matters(status: Status, *, supervised: bool) -> Iterator[OpenMatte
     if not supervised:
         yield OpenMatter("not_up", "kappa is not up, so the tables stay as they are", "kappa up -d")
     if status.disk:
-        yield OpenMatter("disk_full", status.disk, "free space on the disk of the root")
+        yield OpenMatter(*full_disk(status.disk))
     if status.broker_error:
         yield OpenMatter("broker", status.broker_error)
 
@@ -102,12 +112,10 @@ def _job_matters(status: Status) -> Iterator[OpenMatter]:
     for build in sorted(status.builds, key=lambda each: _ROLES.index(each.role)):
         names = (build.pipeline, build.build)
         if build.stopped is not None:
-            text = f"the job of build {build.build} has stopped: {build.stopped.message}"
-            hint, at = build.stopped.hint, build.stopped.at
-            yield OpenMatter("build_stopped", text, hint, *names, at=at, of=build)
+            fact = stopped_job(*names, build.stopped)
+            yield OpenMatter(*fact, at=build.stopped.at, of=build)
         elif build.trouble:
-            text, hint = f"build {build.build}: {build.trouble}", f"kappa logs {build.build}"
-            yield OpenMatter("build_crashes", text, hint, *names, of=build)
+            yield OpenMatter(*crashing_job(*names, build.trouble), of=build)
 
 
 def _outlet_matter(outlet: FailingOutlet) -> OpenMatter:
@@ -118,7 +126,7 @@ def _table_matters(status: Status) -> Iterator[OpenMatter]:
     for build in status.builds:
         names = (build.pipeline, build.build)
         if build.beyond:
-            text = f"build {build.build} ({build.role}) has {build.beyond}"
+            text = f"build {build.build} ({role_word(build.role)}) has {build.beyond}"
             hint = f"kappa rejects list --build {build.build}"
             yield OpenMatter("rejects_beyond", text, hint, *names, of=build)
         if build.role == "live":
@@ -134,14 +142,7 @@ def _proof_matters(state: State) -> Iterator[OpenMatter]:
     last = {each.found.build: each for each in proof_records(state)}
     for pipeline, build in sorted(state.serving.items()):
         if build in last and not last[build].found.equal:
-            yield OpenMatter(
-                "proof_differs",
-                f"the log gives other rows than the tables of pipeline {pipeline}",
-                f"kappa history {pipeline}; kappa replay {pipeline} makes a new build",
-                pipeline,
-                build,
-                at=last[build].record.at,
-            )
+            yield OpenMatter(*differing_proof(pipeline, build), at=last[build].record.at)
 
 
 def _rollout_matters(state: State, now: datetime) -> Iterator[OpenMatter]:
@@ -173,14 +174,9 @@ def _is_new_failure(rollout: Rollout, now: datetime) -> bool:
 
 
 def _rollout_matter(rollout: Rollout) -> OpenMatter:
-    name = f"rollout {rollout.number} of pipeline {rollout.pipeline}"
-    names = (rollout.pipeline, rollout.build, rollout.number)
     if rollout.waits:
-        hint = f"kappa promote {rollout.pipeline}, or kappa abandon {rollout.pipeline}"
-        text = f"{name} is {rollout.phase_text}"
-        return OpenMatter("rollout_waits", text, hint, *names, of=rollout)
-    text = f"{name} failed: {rollout.reason}"
-    return OpenMatter("rollout_failed", text, rollout.hint, *names, rollout.ended_at, rollout)
+        return OpenMatter(*waiting_rollout(rollout), of=rollout)
+    return OpenMatter(*failed_rollout(rollout), at=rollout.ended_at, of=rollout)
 
 
 def _live_matters(status: Status) -> Iterator[OpenMatter]:
@@ -190,8 +186,7 @@ def _live_matters(status: Status) -> Iterator[OpenMatter]:
             continue
         names = (build.pipeline, build.build)
         for drift in build.drifts:
-            hint = f"kappa topics tail {drift.topic}, or kappa rejects list {build.pipeline}"
-            yield OpenMatter("drift", drift.text, hint, *names, at=drift.at, of=drift)
+            yield OpenMatter(*drifted_topic(*names, drift), at=drift.at, of=drift)
         if build.pause is not None:
             text = f"pipeline {build.pipeline} is {build.pause.text}"
             hint = f"kappa resume {build.pipeline}"

@@ -125,7 +125,7 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
 
 
 def impact_text(differences: Sequence[Difference]) -> str:
-    """Describes what a rollout changes in the served tables: `5 of 40 rows change in 2 tables`.
+    """Describes what a rollout changes in the served tables: `5 of 40 rows differ in 2 tables`.
 
     Returns "" if no table was compared. Pure.
     """
@@ -134,11 +134,11 @@ def impact_text(differences: Sequence[Difference]) -> str:
         return ""
     moved = [each for each in compared if not each.equal]
     if not moved:
-        return f"no row changes in {amount(len(compared), 'table')}"
+        return f"no row differs in {amount(len(compared), 'table')}"
     rows = sum(each.added + each.removed + each.changed for each in moved)
     among = sum((each.rows_before or 0) + each.added for each in moved)
-    changes = "changes" if rows == 1 else "change"
-    return f"{number(rows)} of {amount(among, 'row')} {changes} in {amount(len(moved), 'table')}"
+    differ = "differs" if rows == 1 else "differ"
+    return f"{number(rows)} of {amount(among, 'row')} {differ} in {amount(len(moved), 'table')}"
 
 
 def _pipeline_card(

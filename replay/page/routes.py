@@ -76,6 +76,7 @@ from kappa.replay.page.states import (
     alert_health,
     health_of,
     phase_health,
+    role_word,
     rollout_health,
     serving_health,
     topic_health,
@@ -230,9 +231,13 @@ def render_page(
     now: datetime,
     *,
     status_code: int = 200,
+    matters: tuple[OpenMatter, ...] | None = None,
     **values: Any,
 ) -> Response:
-    """Renders the page template `name` with the given values, and returns the response."""
+    """Renders the page template `name` with the given values, and returns the response.
+
+    `matters` are the open matters, if the caller knows them.
+    """
     desk = desk_of(request)
     supervised = desk.here.running is not None
     where = request.url.path
@@ -242,7 +247,8 @@ def render_page(
         log_lines=_shown_lines,
         place=place_of(request),
         now=now,
-        counts=open_counts(request, state),
+        counts=open_counts(request, state, matters),
+        matters=matters,
         generation=state.generation,
         supervised=supervised,
         with_token=request.app.state.accounts.is_guarded,
@@ -252,6 +258,7 @@ def render_page(
         phase_health=phase_health,
         rollout_health=lambda each: rollout_health(each, serves=serves_now(state, each)),
         serving_health=serving_health,
+        role_word=role_word,
         topic_health=topic_health,
         version_of=lambda build: state.versions.get(build, ""),
         **values,
@@ -262,19 +269,23 @@ def render_page(
     return Response(html, status_code, headers=headers, media_type="text/html")
 
 
-def open_counts(request: Request, state: State | None = None) -> Mapping[str, tuple[int, bool]]:
+def open_counts(
+    request: Request, state: State | None = None, matters: tuple[OpenMatter, ...] | None = None
+) -> Mapping[str, tuple[int, bool]]:
     """Returns the numbers in the navigation: open rejects, and open matters.
 
     The result maps the address of a page to its number, and to True if the number is critical. If
     there is no recent status, the result is empty, so that no page waits for a broker only because
-    of a number. `state` is the present state if it is known already.
+    of a number. `state` is the present state, and `matters` are the open matters, if they are known
+    already.
     """
     desk, identity = desk_of(request), identity_in(request.scope)
     status = desk.seen_status()
     if status is None or identity is None or not may(identity, Act.LOOK):
         return {}
     state = desk.here.state() if state is None else state
-    matters = _matters_of(request, state, status, datetime.now(UTC))
+    if matters is None:
+        matters = _matters_of(request, state, status, datetime.now(UTC))
     return {
         "/alerts": (len(matters), any(each.is_critical for each in matters)),
         "/rejects": (sum(desk.open_rejects(status).values()), False),
@@ -917,9 +928,8 @@ def show_alerts(request: Request) -> Response:
         own=next((each for each in found if each.name == KAPPA), None),
         alert_health=alert_health,
         shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
-        notices=notice_rows(
-            shown_notices(here.store, _ALERTS), _matters_of(request, state, desk.status(), now)
-        ),
+        matters=(matters := _matters_of(request, state, desk.status(), now)),
+        notices=notice_rows(shown_notices(here.store, _ALERTS), matters),
         most=_LETTERS,
     )
 

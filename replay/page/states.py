@@ -20,6 +20,8 @@ _AT_WORK_SECONDS = 10.0
 # The tones of the phases with which a rollout ends; every other phase is busy.
 _PHASE_TONES = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
 _CANNOT_SEND = "Cannot send"
+# The words of pages for the roles of builds, which commands and programs call live and idle.
+_ROLE_WORDS = {"live": "serving", "idle": "kept"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ def phase_health(build: BuildStatus) -> Health:
     return rollout_health(build.rollout)
 
 
+def role_word(role: str) -> str:
+    """Returns the word of pages for the role of a build, such as serving, candidate or kept."""
+    return _ROLE_WORDS.get(role, role)
+
+
 def serving_health(*, now: bool) -> Health:
     """Returns the state of what serves now, or of what served before."""
     return Health("Serving", "ok") if now else Health("Served", "unknown")
@@ -109,7 +116,9 @@ def topic_health(rate: float | None, *, is_there: bool) -> Health:
         return Health("Not on the broker", "bad")
     if rate is None:
         return Health("Measuring", "unknown", "its rate is not known yet")
-    return Health("Receives records", "ok") if rate else Health("No new records", "unknown")
+    if rate:
+        return Health("Receives records", "ok")
+    return Health("Quiet now", "unknown", "no record has come in the last seconds")
 
 
 def sink_health(sink: SinkStatus) -> Health:

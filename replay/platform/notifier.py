@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
@@ -24,6 +25,15 @@ from kappa.replay.platform.messages import warning
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.state import State
 from kappa.replay.rollout.supervisor_report import read_supervisor_report
+from kappa.replay.status.facts import (
+    crashing_job,
+    differing_proof,
+    drifted_topic,
+    failed_rollout,
+    full_disk,
+    stopped_job,
+    waiting_rollout,
+)
 from kappa.serving.outlets.alerts.channels import channel_of
 from kappa.serving.outlets.alerts.delivery import Rules
 from kappa.serving.outlets.alerts.notices import Notice, NoticeDelivery
@@ -134,75 +144,38 @@ def _parsed_place(place: str | None) -> NoticePlace | None:
 
 def _events_in(records: tuple[JournalRecord, ...], state: State) -> Iterator[Notice]:
     for record in records:
+        key = f"record {record.number}"
         match record.event:
             case Failed(rollout=id_, reason=reason, hint=hint):
-                rollout = state.rollout(id_)
-                yield Notice(
-                    f"record {record.number}",
-                    "rollout_failed",
-                    f"rollout {rollout.number} of pipeline {rollout.pipeline} failed: {reason}",
-                    hint,
-                    rollout.pipeline,
-                    rollout.build,
-                    rollout.number,
-                )
+                # The record may be newer than the state.
+                failed = replace(state.rollout(id_), reason=reason, hint=hint)
+                yield Notice(key, *failed_rollout(failed))
             case Proved(pipeline=pipeline, build=build, equal=False):
-                yield Notice(
-                    f"record {record.number}",
-                    "proof_differs",
-                    f"the log gives other rows than the tables of pipeline {pipeline}",
-                    f"kappa history {pipeline}; kappa replay {pipeline} makes a new build",
-                    pipeline,
-                    build,
-                )
+                yield Notice(key, *differing_proof(pipeline, build))
 
 
 def _present_states(store: Store, state: State, reserve: int) -> Iterator[Notice]:
     """Yields a notice for each present state that a person should resolve."""
     for rollout in state.active_rollouts:
         if rollout.waits:
-            yield Notice(
-                f"rollout {rollout.id} waits",
-                "rollout_waits",
-                f"rollout {rollout.number} of pipeline {rollout.pipeline} is waiting for approval",
-                f"kappa promote {rollout.pipeline}, or kappa abandon {rollout.pipeline}",
-                rollout.pipeline,
-                rollout.build,
-                rollout.number,
-            )
+            yield Notice(f"rollout {rollout.id} waits", *waiting_rollout(rollout))
     pipelines = {build: pipeline for pipeline, build in {**state.idle, **state.serving}.items()}
     # The rollout of a candidate whose job stops has failed, which was told.
     for build in sorted(pipelines):
         stopped = read_stopped(store, state.folded_by(build))
         if stopped is not None:
-            yield Notice(
-                f"build {build} stopped at {stopped.at}",
-                "build_stopped",
-                f"the job of build {build} has stopped: {stopped.message}",
-                stopped.hint,
-                pipelines[build],
-                build,
-            )
+            key = f"build {build} stopped at {stopped.at}"
+            yield Notice(key, *stopped_job(pipelines[build], build, stopped))
     for build, deaths in sorted(read_supervisor_report(store).deaths.items()):
         if deaths.count >= _DEATHS:
-            yield Notice(
-                f"build {build} crashes",
-                "build_crashes",
-                f"the job of build {build} dies again and again, last: {deaths.last}",
-                f"kappa logs {build}; it is started again, later each time",
-                state.pipelines.get(build, ""),
-                build,
-            )
+            fact = crashing_job(state.pipelines.get(build, ""), build, deaths.text(build))
+            yield Notice(f"build {build} crashes", *fact)
     for pipeline, build in sorted(state.serving.items()):
         for drift in read_drifts(store, state.folded_by(build)):
             yield Notice(
                 f"drift of {pipeline}: {' '.join(drift.key)}",
-                "drift",
-                drift.text,
-                f"kappa topics tail {drift.topic}, or kappa rejects list {pipeline}",
-                pipeline,
-                build,
+                *drifted_topic(pipeline, build, drift),
                 proof=f"{drift.proof}: {drift.value}" if drift.proof else "",
             )
     if why := why_jobs_rest(store, reserve):
-        yield Notice("disk", "disk_full", why, "free space on the disk of the root")
+        yield Notice("disk", *full_disk(why))

@@ -9,6 +9,7 @@ the page show the same facts. Read in this order:
  metrics           the metrics in the text format of Prometheus
  monitoring        a dashboard for Grafana, and alert rules for Prometheus
  context           the settings, root, pipelines and broker of a command
+ facts             the sentences of facts that need a person, for notices and pages
  listings          history, topics, garbage and rejects as rows
  follow            a rollout's progress until it ends, and progress lines on a terminal
  status_cache      observations that all HTTP clients share
@@ -28,6 +29,7 @@ __all__ = [
     "archive",
     "column_graph",
     "context",
+    "facts",
     "follow",
     "graph",
     "listings",

@@ -141,7 +141,7 @@ def _sink_lines(
         difference, part = found.get(sink.of), parts.get(part_of(sink))
         if sink.topic not in known:
             rows = None if difference is None else (part or difference).rows_after
-            most = "at most " if is_part(sink) and part is None else ""
+            most = "up to " if is_part(sink) and part is None else ""
             counted = "" if rows is None else f", {most}{count_of(rows, 'row')},"
             yield f"the snapshot of {sink.of}{counted} to {sink.topic}"
         elif known[sink.topic] != sink:
@@ -154,7 +154,7 @@ def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) 
     """Describes the numbers of rows that a sink sends. `part` is the difference of its part."""
     if not whole.compared:
         rows = whole.rows_after
-        text = "all that differs" if rows is None else f"at most {count_of(rows, 'row')}"
+        text = "all that differs" if rows is None else f"up to {count_of(rows, 'row')}"
         return f"{text} to {sink.topic}"
     found = part or whole
     counted = (
@@ -166,7 +166,7 @@ def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) 
     if not text:
         return f"nothing to {sink.topic}"
     is_bound = is_part(sink) and part is None
-    bound = "at most " if is_bound or whole.unsettled else ""
+    bound = "up to " if is_bound or whole.unsettled else ""
     rows = sum(count for _, count in counted)
     return f"{bound}{text} to {sink.topic}{_bounded_text(sink, rows) if is_bound else ''}"
 
@@ -179,7 +179,7 @@ def _message_counts(
     Returns "" if the alert sends no message. `is_most` is True if the numbers are upper bounds.
     """
     if not whole.compared:
-        return f"at most {most + 1:,} messages of alert {alert.name}"
+        return f"up to {most + 1:,} messages of alert {alert.name}"
     found = part or whole
     counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}
     rows = sum(counted[op] for op in alert.on)
@@ -187,16 +187,16 @@ def _message_counts(
         return ""
     sent, name = count_of(min(rows, most + 1), "message"), f"of alert {alert.name}"
     if is_part(alert) and part is None:
-        return f"at most {sent} {name}{_bounded_text(alert, rows)}"
-    bound = "at most " if is_most or whole.unsettled else ""
+        return f"up to {sent} {name}{_bounded_text(alert, rows)}"
+    bound = "up to " if is_most or whole.unsettled else ""
     about = f", for {count_of(rows, 'row')}," if rows > most + 1 else ""
     return f"{bound}{sent}{about} {name}"
 
 
 def _bounded_text(outlet: SinkBirth | AlertBirth, rows: int) -> str:
-    """Describes for which of the rows an outlet sends something."""
-    which = "differ in its columns" if outlet.where is None else "meet its condition"
-    return f" (for those of {count_of(rows, 'row')} that {which})"
+    """Describes for which of the rows an outlet sends something, before and after a switch."""
+    which = "that differ in its columns" if outlet.where is None else "that its condition selects"
+    return f" (of {count_of(rows, 'row')}, only those {which})"
 
 
 def _updated_rows(found: Difference) -> int:

@@ -811,6 +811,30 @@ def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_pat
         assert tops[0] < tops[1]
 
 
+def test_on_a_phone_the_buttons_of_a_waiting_rollout_stay_in_sight(
+    chromium: Browser, standing: Server
+) -> None:
+    """They hide nothing at the end of the page, and stages neither wrap nor overlap."""
+    with opened(chromium, at(standing), viewport=NARROW) as (page, _):
+        page.goto("/rollouts/5")
+        height, bar = NARROW["height"], page.locator(".asks .deeds")
+        for top in (0, 400):
+            page.evaluate(f"scrollTo(0, {top})")
+            expect(page.get_by_role("button", name="Promote")).to_be_in_viewport(ratio=1)
+            expect(page.get_by_role("button", name="Abandon")).to_be_in_viewport(ratio=1)
+            box = bar.bounding_box()
+            assert abs(box["y"] + box["height"] - height) < 1
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        last = page.locator("#progress-part").bounding_box()
+        assert last["y"] + last["height"] <= bar.bounding_box()["y"]
+        names = [each.bounding_box() for each in page.locator(".stages li > span").all()]
+        assert all(each["height"] < 20 for each in names)
+        labels = page.locator(".stages li").evaluate_all(
+            "(found) => found.map((each) => each.scrollWidth <= each.clientWidth)"
+        )
+        assert all(labels)
+
+
 @pytest.mark.long
 def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) -> None:
     """Without scripts, buttons are disabled, and the page shows the command to type."""

@@ -111,15 +111,15 @@ def test_an_address_without_a_page_says_so(lived: Server) -> None:
 
 
 def test_the_time_of_the_last_record_is_shown(world: World) -> None:
-    """While a build rests, readers have all records as of now; the last record may be older."""
+    """While a build rests, readers have all records as of now; the newest record may be older."""
     world.goes_live(world.build("web-1"), 1)
     (live,) = observe_status(world.store, None).builds
     assert abs((world.now - live.last_record_at).total_seconds() - 90) < 1
 
     with serving(world) as server:
-        assert "Last record 1 min ago" in got(server, "/").text
+        assert "Newest record 1 min ago" in got(server, "/").text
         table = got(server, "/tables/web/page_hits").text
-    assert "Last record 1 min ago" in table
+    assert "Newest record 1 min ago" in table
     assert "Complete as of" in table
 
 

@@ -221,7 +221,7 @@ def test_overview_shows_what_sinks_sent_or_why_not(world: World) -> None:
         overview = got(server, "/")
         asked = json.loads(server.ask("GET", "/api/v1/sinks").body)
 
-    assert "Sink pages of page_hits: 1,200 rows written, 3 deleted" in overview.text
+    assert "Sink pages of page_hits: 1,200 records written, 3 deleted" in overview.text
     assert "Sink <b> of page_hits: no <i> answers" in overview.text
     status = observe_status(world.store, None)
     document = status_document(status, None, None, None, datetime.now(UTC))
@@ -280,14 +280,14 @@ def test_a_rollouts_card_has_its_impact(world: World) -> None:
     with serving(world) as server:
         page = got(server, "/")
 
-    assert f"{ROWS + 2} of {ROWS + 2} rows change in 1 table" in page.text
+    assert f"{ROWS + 2} of {ROWS + 2} rows differ in 1 table" in page.text
     assert ("code", {}) in page.elements
     assert impact_text(()) == ""
     same, new = Difference("a", 3, 3), Difference("b", None, 3, added=3)
-    assert impact_text((same, new)) == "no row changes in 1 table"
+    assert impact_text((same, new)) == "no row differs in 1 table"
     one, more = Difference("c", 30, 30, changed=1), Difference("d", 8, 9, added=2, removed=1)
-    assert impact_text((same, one)) == "1 of 30 rows changes in 1 table"
-    assert impact_text((one, more, new)) == "4 of 40 rows change in 2 tables"
+    assert impact_text((same, one)) == "1 of 30 rows differs in 1 table"
+    assert impact_text((one, more, new)) == "4 of 40 rows differ in 2 tables"
 
 
 def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:
@@ -1063,7 +1063,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
-        "at most 42 messages of alert busy (for those of 42 rows that meet its condition)",
+        "up to 42 messages of alert busy (of 42 rows, only those that its condition selects)",
         "42 messages of alert late",
     )
     with serving(world) as server:
@@ -1082,7 +1082,30 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
     assert not is_damaged
     assert f"Sent at the switch {' '.join(sent)}" in after.text
-    assert f"Sent: {', '.join(sent)}." in receipt.text
+    assert f"Sent at the switch {' '.join(sent)}" in receipt.text
+
+
+def test_a_rollout_begins_with_its_evidence(tmp_path: Path) -> None:
+    """The code and the progress follow; the progress is folded once all records are folded."""
+    pages = []
+    for offset in (1234, 1000):
+        folder = tmp_path / str(offset)
+        folder.mkdir()
+        world = World(folder)
+        world.goes_live(world.build("web-1"), 1)
+        number = world.waits(world.build("web-2", offset=offset), "web-1")
+        with serving(world) as server:
+            pages.append(got(server, f"/rollouts/{number}"))
+
+    told = ("Promote", "Rows that differ", "Verification: passed", "Code that changed", "Progress")
+    for page in pages:
+        places = [page.text.index(each) for each in told]
+        assert places == sorted(places)
+    folds = [
+        [each for each in page.all("details") if each.get("class") == "fold"] for page in pages
+    ]
+    assert [["open" in each for each in found] for found in folds] == [[False], [True]]
+    assert "Progress 100 %" in pages[0].text
 
 
 def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path) -> None:
@@ -1100,7 +1123,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
         would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
         again = got(server, "/rollouts/5")
 
-    assert "at most 42 messages of alert busy (for those of 42 rows" in page.text
+    assert "up to 42 messages of alert busy (of 42 rows, only those" in page.text
     # A person who promotes knows that the messages will wait.
     assert "Alert late cannot send: canary answered 500. Alerts" in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,10 +17,10 @@ from test_page import got, serving
 from kappa.base.errors import Broken
 from kappa.base.sections import Role
 from kappa.kafka.reader import Record
-from kappa.replay.page import topic
+from kappa.replay.page import routes, topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
 from kappa.replay.page.graph_states import graph_states
-from kappa.replay.page.open_matters import open_matters
+from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.states import Health, alert_health
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
 from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
@@ -92,7 +93,7 @@ def test_a_table_is_as_its_pipeline_is() -> None:
 
     assert {name: (each.word, each.tone) for name, each in states.items()} == {
         "topic:busy": ("Receives records", "ok"),
-        "topic:quiet": ("No new records", "unknown"),
+        "topic:quiet": ("Quiet now", "unknown"),
         "topic:lost": ("Not on the broker", "bad"),
         "pipeline:web": ("Following", "ok"),
         "pipeline:slow": ("Behind", "warn"),
@@ -173,7 +174,7 @@ def test_the_list_of_topics_has_size_retention_and_lags(world: World) -> None:
     assert "3.0 kB" in text
     assert "7 d" in text
     assert "min ago" in text
-    assert text.index("zlate live 351 behind") < text.index("reader-1 live 0 behind")
+    assert text.index("zlate serving 351 behind") < text.index("reader-1 serving 0 behind")
     assert "and 3 other pipelines" in text
 
 
@@ -312,7 +313,7 @@ def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     links = [each["href"] for each in page.all("a") if (each["href"] or "").startswith("/tables#")]
     assert links == ["/tables#web"]
     assert page.text.index("visits retained") < page.text.index("salaries")
-    assert "web live, candidate" in page.text
+    assert "web serving, candidate" in page.text
     assert "1,551" in page.text
     assert "1 min ago" in page.text
     assert "no build, so its records are not shown" in page.text
@@ -391,6 +392,29 @@ def test_a_notice_is_open_while_it_holds(world: World) -> None:
     world.switches(last, "web-2", 2, "web-1")
     still = [kind for kind, word in seen().items() if word != "Resolved"]
     assert still == ["rollout_failed 3", "build_stopped "]
+
+
+@pytest.mark.parametrize("path", ["/", "/alerts"])
+def test_a_page_of_open_matters_finds_them_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The number in the navigation is of the same matters."""
+    world.goes_live(world.build("web-1"), 1)
+    world.build("web-2")
+    world.waits("web-2", "web-1")
+    found = []
+
+    def find(*values: Any, **named: Any) -> tuple[OpenMatter, ...]:
+        found.append(open_matters(*values, **named))
+        return found[-1]
+
+    monkeypatch.setattr(routes, "open_matters", find)
+    with serving(world) as server:
+        page = got(server, path)
+
+    (matters,) = found
+    assert "rollout_waits" in {each.kind for each in matters}
+    assert f"Alerts {len(matters)} History" in page.text
 
 
 def test_the_worst_alert_comes_first() -> None:
@@ -498,7 +522,7 @@ def test_the_logs_of_all_builds_are_listed(world: World) -> None:
     assert [each.build for each in build_logs(world.store, world.here.state())] == [
         *("shop-1", "web-2", "web-3", "web-1", "web-a", "web-f")
     ]
-    listed = "web-2 live web-3 candidate web-1 idle web-a abandoned web-f failed"
+    listed = "web-2 serving web-3 candidate web-1 kept web-a abandoned web-f failed"
     assert f"shop shop-1 candidate web {listed}" in page.text
     for shown, build in ((page, "web-3"), (failed, "web-f"), (one, "web-3")):
         current = [each["href"] for each in shown.all("a") if each.get("aria-current") == "page"]
@@ -521,9 +545,9 @@ def test_of_many_logs_some_are_folded(world: World) -> None:
         page, other = got(server, "/logs/old-1"), got(server, "/logs/p-1")
 
     near = "old-8 failed old-7 failed old-6 failed old-5 failed old-4 failed old-1 failed"
-    assert f"p0 p-0 live {near} 4 earlier builds old-3 failed" in page.text
-    assert "4 other pipelines p1 p-1 live p2" in page.text
-    assert "p1 p-1 live 4 other pipelines p0 p-0 live old-8" in other.text
+    assert f"p0 p-0 serving {near} 4 earlier builds old-3 failed" in page.text
+    assert "4 other pipelines p1 p-1 serving p2" in page.text
+    assert "p1 p-1 serving 4 other pipelines p0 p-0 serving old-8" in other.text
 
 
 TRACE = (
@@ -660,7 +684,7 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
     assert "500 lines of the last 900" in page.text
     assert "Errors 100" in page.text
     assert "web web-1 live" in page.text
-    assert "Pipeline web , live build · Rollout 1" in page.text
+    assert "Pipeline web , serving build · Rollout 1" in page.text
     assert "line 399 " in f"{before.text} "
     assert [is_live(each) for each in (page, still, before)] == [True, False, False]
     assert "is not a time" in wrong.text

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,17 @@ from kappa.base.errors import DeclarationError, KappaError
 from kappa.base.sections import AlertSettings, NotifySettings
 from kappa.base.settings import Settings
 from kappa.declare.alert import Alert
+from kappa.replay.page.open_matters import open_matters
 from kappa.replay.platform import notifier as notifier_module
 from kappa.replay.platform.notifier import Notifier, notices_since
 from kappa.replay.rollout.current_state import current_state
-from kappa.replay.rollout.supervisor_report import Deaths, ReportWriter
+from kappa.replay.rollout.supervisor_report import (
+    Deaths,
+    ReportWriter,
+    read_supervisor_report,
+)
 from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
+from kappa.replay.status.status import observe_status
 from kappa.serving.outlets.alerts.outbox import dead_letters
 from kappa.state.build_status import ensure_not_stopped, put_stopped
 from kappa.state.disk_space import RESERVE
@@ -109,7 +116,7 @@ def test_a_job_that_crashes_again_and_again_is_told(world: World) -> None:
     report(3)
     died, (notice,) = notices_since(world.store, 0, place)
     assert (notice.kind, notice.pipeline, notice.build) == ("build_crashes", "web", "web-1")
-    assert notice.text == "the job of build web-1 dies again and again, last: SIGKILL"
+    assert notice.text.startswith("build web-1: its job died 3 times, last: SIGKILL")
     assert "kappa logs web-1" in notice.hint
     report(7)
     assert kinds(world, died)[1] == []
@@ -140,6 +147,27 @@ def test_a_full_disk_is_told(world: World) -> None:
     _, (notice,) = notices_since(world.store, 1 << 60, place)
 
     assert (notice.kind, "the disk is full" in notice.text) == ("disk_full", True)
+
+
+def test_pages_word_a_fact_as_its_notice_does(world: World) -> None:
+    world.build("web-2")
+    world.waits("web-2", "web-1")
+    put_stopped(world.store, "web-1", KappaError("the topic is gone", hint="make it"))
+    drift = Drift(DriftKind.FIELD, "visits", "user", "a field user", "visits:0:7", "{}", "then")
+    put_drifts(world.store, "web-1", [drift])
+    died = {"web-2": Deaths(3, "SIGKILL")}
+    state = current_state(world.store)
+    ReportWriter(world.store, died.get, clock=time.monotonic).report(state, {})
+
+    _, notices = notices_since(world.store, 0, None)
+    report = read_supervisor_report(world.store)
+    status = observe_status(world.store, None, underway=report)
+    matters = open_matters(status, state, datetime.now(UTC), supervised=True)
+
+    told = {(each.kind, each.text, each.hint, each.build, each.rollout) for each in notices}
+    assert told == {(each.kind, each.text, each.hint, each.build, each.rollout) for each in matters}
+    kinds_told = ["build_crashes", "build_stopped", "drift", "rollout_waits"]
+    assert sorted(each.kind for each in notices) == kinds_told
 
 
 def waiting_rollout(world: World) -> int:

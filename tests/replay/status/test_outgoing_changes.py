@@ -47,21 +47,21 @@ def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list
         (
             PART,
             differs(added=2),
-            "at most 2 inserts to carrier-delays (for those of 2 rows that meet its condition)",
+            "up to 2 inserts to carrier-delays (of 2 rows, only those that its condition selects)",
         ),
         (
             replace(SINK, columns=("n",)),
             differs(changed=5),
-            "at most 5 updates to carrier-delays (for those of 5 rows that differ in its columns)",
+            "up to 5 updates to carrier-delays (of 5 rows, only those that differ in its columns)",
         ),
         (PART, differs(), "nothing to carrier-delays"),
-        (SINK, differs(unsettled=1, added=2), "at most 2 inserts to carrier-delays"),
+        (SINK, differs(unsettled=1, added=2), "up to 2 inserts to carrier-delays"),
         (
             SINK,
             differs(columns_new=("x",), added=8, removed=10),
             "8 inserts, 90 updates, 10 deletes to carrier-delays",
         ),
-        (SINK, differs(incomparable="keys"), "at most 98 rows to carrier-delays"),
+        (SINK, differs(incomparable="keys"), "up to 98 rows to carrier-delays"),
     ],
 )
 def test_old_sink_sends_what_differs(sink: SinkBirth, found: Difference, said: str) -> None:
@@ -73,7 +73,7 @@ def test_a_new_sink_sends_the_snapshot_and_another_one_what_its_topic_lacks() ->
         "the snapshot of delays, 98 rows, to carrier-delays"
     ]
     assert lines(with_outlets(PART), differs(), before=with_outlets()) == [
-        "the snapshot of delays, at most 98 rows, to carrier-delays"
+        "the snapshot of delays, up to 98 rows, to carrier-delays"
     ]
     assert lines(with_outlets(SINK)) == ["the snapshot of delays to carrier-delays"]
     assert lines(with_outlets(SINK), differs(added=1), before=with_outlets(PART)) == [
@@ -93,11 +93,11 @@ def test_a_new_sink_sends_the_snapshot_and_another_one_what_its_topic_lacks() ->
         (ALERT, differs(changed=312, removed=4), ["101 messages, for 316 rows, of alert late"]),
         (ALERT, differs(), []),
         (ALERT, differs(columns_new=("x",), added=8), ["98 messages of alert late"]),
-        (ALERT, differs(unsettled=3, added=2), ["at most 2 messages of alert late"]),
-        (ALERT, differs(incomparable="keys"), ["at most 101 messages of alert late"]),
+        (ALERT, differs(unsettled=3, added=2), ["up to 2 messages of alert late"]),
+        (ALERT, differs(incomparable="keys"), ["up to 101 messages of alert late"]),
         (replace(ALERT, on=("delete",)), differs(changed=9), []),
         (replace(ALERT, on=("insert", "update")), differs(changed=9, removed=1), ["9 messages of"]),
-        (replace(ALERT, where="n > 1"), differs(added=2), ["at most 2 messages of alert late"]),
+        (replace(ALERT, where="n > 1"), differs(added=2), ["up to 2 messages of alert late"]),
     ],
 )
 def test_old_alert_sends_changes(alert: AlertBirth, found: Difference, sent: list[str]) -> None:
@@ -118,8 +118,8 @@ def test_the_number_of_a_part_is_exact_once_the_part_is_compared() -> None:
         return list(outgoing_lines(after, [whole], before=after, most=100, **more))
 
     assert made()[:2] == [
-        "at most 316 updates to carrier-delays (for those of 316 rows that meet its condition)",
-        "at most 101 messages of alert late (for those of 316 rows that meet its condition)",
+        "up to 316 updates to carrier-delays (of 316 rows, only those that its condition selects)",
+        "up to 101 messages of alert late (of 316 rows, only those that its condition selects)",
     ]
     assert made(parts=parts) == [
         "3 inserts, 4 updates, 9 deletes to carrier-delays",
@@ -138,10 +138,10 @@ def test_an_alert_that_is_new_or_of_another_table_sends_nothing_at_the_switch() 
     assert lines(after, found, before=with_outlets(replace(ALERT, of="rows"))) == []
     # Of one whose other parts have changed the number is the most.
     narrow = with_outlets(replace(ALERT, where="n > 1"))
-    assert lines(after, found, before=narrow) == ["at most 2 messages of alert late"]
+    assert lines(after, found, before=narrow) == ["up to 2 messages of alert late"]
 
 
 def test_equal_rows_without_keys_may_be_in_one_message() -> None:
     bag = with_outlets(ALERT, table=replace(KEYED, keys=()))
 
-    assert lines(bag, differs(added=2), before=bag) == ["at most 2 messages of alert late"]
+    assert lines(bag, differs(added=2), before=bag) == ["up to 2 messages of alert late"]
