@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from journals import READY, numbered
 from msgspec import structs
 from page_world import EVIL, World
 from test_page import got, serving
@@ -18,11 +20,12 @@ from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
-from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.graph_states import graph_states, worst_first
 from kappa.replay.page.open_matters import open_matters
 from kappa.replay.page.states import Health, alert_health
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
-from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
+from kappa.replay.status.graph import JOINED, NEW, GraphNode, ProjectGraph
 from kappa.replay.status.logs import (
     LogLevel,
     build_logs,
@@ -31,7 +34,7 @@ from kappa.replay.status.logs import (
     log_part,
     place_at,
 )
-from kappa.replay.status.status import observe_status
+from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.topics.details import retention_text
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
@@ -121,7 +124,7 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
 
 
 def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
-    """A link opens a folded pipeline, and the address says what is shown, without scripts."""
+    """Links unfold the healthy ones, and then one of these, without scripts."""
     for number in range(1, 9):
         name = f"calm-{number}" if number > 1 else "stopped"
         build = world.build(f"b-{number}", offset=1234, pipeline=name)
@@ -129,21 +132,46 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
     put_stopped(world.store, "b-1", Broken("broken"))
     world.be_up()
     with serving(world) as server:
-        page = got(server, "/graph?zoom=50")
+        joined, page = got(server, "/graph?zoom=50"), got(server, "/graph?zoom=50&healthy=each")
         opened = got(server, "/graph?open=calm-2&zoom=50")
         late = got(server, "/graph?only=trouble")
         searched = got(server, f"/graph?search={quote(EVIL)}&open={quote(EVIL)}")
 
+    links = {each.get("href", "") for each in joined.all("a")}
+    assert "The 7 pipelines that are healthy are one node: show each" in joined.text
+    assert "7 pipelines, 7 tables. Up to date" in joined.text
+    assert {"/graph?zoom=50&healthy=each", "/tables/stopped/hits_b-1"} <= links
+    assert "/tables#calm-2" not in links
     hrefs = {each.get("href", "") for each in page.all("a")}
     assert "7 healthy pipelines stand for their tables" in page.text
-    assert "/graph?zoom=50&open=calm-2" in hrefs
-    assert "/graph?zoom=150" in hrefs
+    assert "/graph?zoom=50&healthy=each&open=calm-2" in hrefs
+    assert "/graph?zoom=150&healthy=each" in hrefs
     assert "/tables/stopped/hits_b-1" in hrefs
     assert "/tables/calm-2/hits_b-2" not in hrefs
     assert "/tables/calm-2/hits_b-2" in {each.get("href") for each in opened.all("a")}
     assert "hits_b-1" in late.text
     assert "calm-2" not in {each.get("href", "").partition("#")[2] for each in late.all("a")}
     assert "Nothing has this in its name." in searched.text
+
+
+def test_the_worst_pipelines_come_first() -> None:
+    """First those with an error, then the late ones by lag, those that wait, and the rest."""
+    lags = {"a": 0, "b": 5, "c": 9, "d": 2, "e": 0}
+    tones = {"a": "ok", "b": "warn", "c": "warn", "d": "bad", "e": "ok"}
+    builds = [
+        BuildStatus(name, "live", f"{name}-1", "v", Offsets(), lag, None, 0, 0)
+        for name, lag in lags.items()
+    ]
+    rollout = next(each for each in fold_records(numbered(*READY)).rollouts if each.waits)
+    builds.append(replace(builds[-1], role="candidate", rollout=rollout))
+    nodes = [GraphNode(JOINED, "pipeline", "2 pipelines", is_folded=True)]
+    nodes += [GraphNode(f"pipeline:{name}", "pipeline", name) for name in lags]
+    states = {f"pipeline:{name}": Health(tone, tone) for name, tone in tones.items()}
+
+    found = worst_first(ProjectGraph(tuple(nodes), ()), builds, states)
+
+    names = [each.name for each in found.nodes]
+    assert names == ["d", "c", "b", "e", "a", "2 pipelines"]
 
 
 def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
