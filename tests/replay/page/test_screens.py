@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -439,8 +440,13 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
     assert "kappa alerts retry late --id msg_1" in page.text
-    assert page.text.index("Alerts of tables") < page.text.index("late page_hits all rows")
-    assert page.text.index("late page_hits") < page.text.index("busy page_hits")
+    assert page.text.index("late Cannot send") < page.text.index("busy Nothing sent yet")
+    # One button sends all dead letters of an alert, and the time of a failure is known.
+    letters = [each for each in page.all("button") if "data-letters" in each]
+    assert [each.get("data-letter") for each in letters] == [None, "msg_1"]
+    assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
+    folded = {each.get("id") for each in page.all("details") if "open" not in each}
+    assert {"letters-1", "newest"} <= folded
     assert "kappa the platform" not in page.text
 
 
