@@ -39,6 +39,7 @@ from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.topics.details import retention_text
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
+from kappa.serving.http.page.formatting import shared_day
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
@@ -330,6 +331,20 @@ def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> N
         assert (view.newer if search.is_forward else view.older) == place
 
 
+@pytest.mark.parametrize(
+    ("times", "day"),
+    [
+        (["2026-01-31T00:00:00Z", "", "2026-01-31T23:59:59.999Z"], "2026-01-31"),
+        (["2026-01-31T23:59:59Z", "2026-02-01T00:00:00Z"], ""),
+        (["no time", ""], ""),
+        ([""], ""),
+        ([], ""),
+    ],
+)
+def test_a_header_has_the_day_of_all_times(times: list[str], day: str) -> None:
+    assert shared_day(times) == day
+
+
 def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     """One link a pipeline, live first; a topic that nobody reads says why it is no link."""
     world.goes_live(world.build("web-1", offset=200), 1)
@@ -346,6 +361,22 @@ def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     assert "1 min ago" in page.text
     assert "no build, so its records are not shown" in page.text
     assert "measuring" in page.text
+
+
+def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
+    """The day of all shown records is in the header, and the filter says what is chosen."""
+    world.goes_live(world.build("web-1", offset=200), 1)
+    with serving(world) as server:
+        one = got(server, "/topics/visits?partition=0&start=3")
+        whole = got(server, "/topics/visits")
+
+    assert "Offsets 3–52 of 0–1,233, oldest first , of partition 0" in one.text
+    assert "Filter: partition 0, from 3" in one.text
+    day = datetime.fromtimestamp(1_790_000_000, UTC).strftime("%Y-%m-%d")
+    assert f"Time {day} UTC" in one.text
+    assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
+    assert "50 of 1,851 records, newest first" in whole.text
+    assert "Filter: all records" in whole.text
 
 
 def test_filters_stand_above_the_records(world: World) -> None:
@@ -692,6 +723,8 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
         return any(each.get("id") == "log" and "data-live" in each for each in page.all("div"))  # type: ignore[attr-defined]
 
     assert "500 lines of the last 900" in page.text
+    assert "2026-12-01 UTC" in page.text
+    assert "2026-12-01 08:00:00" not in page.text
     assert "Errors 100" in page.text
     assert "web web-1 live" in page.text
     assert "Pipeline web , live build · Rollout 1" in page.text
