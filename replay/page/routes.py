@@ -201,7 +201,7 @@ _DIGITS = 10
 _DETAILED_TOPICS = 200
 # More nodes make a picture that nobody reads.
 _NODES = 250
-# With more pipelines, the tables of healthy pipelines are folded.
+# With more pipelines, the healthy pipelines are folded.
 _OPEN_PIPELINES = 6
 # The sizes of a picture in percent; without one, it fits its window.
 _ZOOMS = (50, 100, 150, 200)
