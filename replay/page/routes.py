@@ -289,6 +289,15 @@ def _matters_of(
     return open_matters(status, state, now, supervised=supervised)
 
 
+def _tables_of(desk: SharedLooks, build: str) -> int | None:
+    """Returns the number of tables and views of a build, or None if its records are damaged."""
+    try:
+        birth = desk.memory.birth(build)
+    except KappaError:
+        return None
+    return sum(each.name != REJECTS for each in birth.tables) + len(birth.views)
+
+
 @router.get("/")
 @needs(Act.READ)
 def show_overview(request: Request, search: str = "", sort: str = "") -> Response:
@@ -318,7 +327,12 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         superseded=superseded_failures(state, now),
         most_superseded=_SUPERSEDED,
         window=WINDOW.total_seconds(),
-        pipelines=pipeline_list(found, search.strip(), sort),
+        pipelines=(listed := pipeline_list(found, search.strip(), sort)),
+        tables={
+            each.pipeline: _tables_of(desk, each.live.build)
+            for each in listed.rows
+            if listed.dense and each.live is not None
+        },
         status=status,
         broker=desk.here.bootstrap_servers,
         impact=impact_text,

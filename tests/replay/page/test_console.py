@@ -234,6 +234,9 @@ def test_a_list_of_pipelines_is_on_the_overview(world: World) -> None:
     rows = [each["id"] for each in whole.all("tr") if "id" in each]
     assert rows == sorted(f"pipe-{name}" for name in names)
     assert len(whole.all("polyline")) == 4
+    # The pipeline web has a view beside its table.
+    assert whole.text.count("351 2 1,500") == 1
+    assert whole.text.count("351 1 1,500") == 3
     assert [each["id"] for each in some.all("tr") if "id" in each] == ["pipe-shop"]
     assert {"value": "SHO", "name": "search"}.items() <= some.all("input")[0].items()
     assert any(each["href"] == "/?sort=rate&search=SHO" for each in some.all("a"))
