@@ -116,8 +116,8 @@ class FailingOutlet:
     """A sink or an alert that cannot send now, and the command that shows more.
 
     `kind` is `sink` or `alert`, and `name` is the sink's topic or the alert's name. `trouble`
-    continues the sentence that the kind and the name begin. `since` is the time of the first failed
-    attempt, or "" if it is unknown.
+    continues the sentence that the kind and the name begin. `since` is the time of the first
+    attempt to send what waits now, or "" if it is unknown.
     """
 
     kind: str
