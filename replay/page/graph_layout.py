@@ -384,10 +384,11 @@ def _drawn_edge(
 
 
 def _title(node: GraphNode, state: Health | None) -> str:
+    name = node.name if node.is_folded else f"{node.kind} {node.name}"
     detail = f", {node.detail}" if node.detail else ""
     touched = f": {node.change} by rollout {node.rollout}" if node.change else ""
     told = "" if state is None else f". {': '.join(filter(None, (state.word, state.why)))}"
-    return printable_text(f"{node.kind} {node.name}{detail}{touched}{told}")
+    return printable_text(f"{name}{detail}{touched}{told}")
 
 
 def _address(node: GraphNode) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
+from kappa.replay.page.overview import urgency
 from kappa.replay.page.states import (
+    TONES,
     Health,
     alert_health,
     broken_health,
@@ -12,9 +15,21 @@ from kappa.replay.page.states import (
     topic_health,
 )
 from kappa.replay.status.alerts import AlertStatus
-from kappa.replay.status.graph import NEW, ProjectGraph
+from kappa.replay.status.graph import (
+    JOINED,
+    NEW,
+    GraphNode,
+    ProjectGraph,
+    outline_of_graph,
+    with_joined_pipelines,
+)
 from kappa.replay.status.status import BuildStatus
 from kappa.serving.outlets.sinks.sink_status import SinkStatus
+
+# A larger rank than that of any pipeline.
+_LAST = 100
+# Fewer pipelines are not joined.
+_LEAST_JOINED = 2
 
 
 def graph_states(
@@ -52,3 +67,57 @@ def graph_states(
             case "alert":
                 found[node.id] = told.get(node.name)
     return {name: state for name, state in found.items() if state is not None}
+
+
+def with_folded_pipelines(
+    graph: ProjectGraph,
+    states: Mapping[str, Health],
+    urgent: Collection[str],
+    opened: Collection[str],
+    *,
+    each: bool,
+) -> tuple[ProjectGraph, Mapping[str, Health]]:
+    """Folds the healthy pipelines of a graph. Returns the graph, and the states of its nodes.
+
+    One node replaces all healthy pipelines. With `each`, each of them has a node of its own, which
+    replaces its tables. A pipeline is healthy if its node is not `urgent`, and no rollout touches
+    the node. The pipelines in `opened` are not folded. Nodes are given by their ids.
+    """
+    calm = {
+        node.name: node.id
+        for node in graph.nodes
+        if node.kind == "pipeline"
+        and node.id not in urgent
+        and not node.change
+        and node.name not in opened
+    }
+    if each or len(calm) < _LEAST_JOINED:
+        return outline_of_graph(graph, calm.keys(), urgent), states
+    known = [states[node] for node in calm.values() if node in states]
+    joined = with_joined_pipelines(graph, calm.keys(), urgent)
+    if not known:
+        return joined, states
+    return joined, {**states, JOINED: min(known, key=lambda state: TONES.index(state.tone))}
+
+
+def worst_first(
+    graph: ProjectGraph, builds: Iterable[BuildStatus], states: Mapping[str, Health]
+) -> ProjectGraph:
+    """Returns the same graph with its nodes in the order of their pipelines, the most urgent first.
+
+    `states` are the states of nodes by id. The node of several pipelines comes last.
+    """
+    builds = tuple(builds)
+    live = {build.pipeline: build for build in builds if build.role == "live"}
+    waiting = {
+        build.pipeline for build in builds if build.rollout is not None and build.rollout.waits
+    }
+
+    def key(node: GraphNode) -> tuple[int, int]:
+        name = node.name if node.kind == "pipeline" else node.pipeline
+        if name not in live:
+            return _LAST if node.id == JOINED else -1, 0
+        lag = live[name].lag
+        return urgency(states.get(f"pipeline:{name}"), lag, waits=name in waiting)
+
+    return replace(graph, nodes=tuple(sorted(graph.nodes, key=key)))

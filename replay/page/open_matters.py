@@ -119,7 +119,7 @@ def _job_matters(status: Status) -> Iterator[OpenMatter]:
 
 
 def _outlet_matter(outlet: FailingOutlet) -> OpenMatter:
-    return OpenMatter("outlet_fails", outlet.text, outlet.shown_by, of=outlet)
+    return OpenMatter("outlet_fails", outlet.text, outlet.shown_by, at=outlet.since, of=outlet)
 
 
 def _table_matters(status: Status) -> Iterator[OpenMatter]:

@@ -27,7 +27,7 @@ _MOST_CARDS = 3
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
-    "state": lambda card, _: 9 if card.health is None else TONES.index(card.health.tone),
+    "state": lambda card, live: urgency(card.health, live.lag, waits=card.waits),
     "last": lambda _, live: -(live.last_record_at or _OLDEST).timestamp(),
     "rate": lambda card, _: -(card.rate or 0.0),
     "lag": lambda _, live: -(live.lag or 0),
@@ -62,6 +62,28 @@ class PipelineCard:
         """Returns the retirement if the pipeline's build is kept for an undo, otherwise None."""
         return None if self.idle is None else self.idle.retirement
 
+    @property
+    def waits(self) -> bool:
+        """Returns True if a rollout of the pipeline waits for a person."""
+        rollout = None if self.candidate is None else self.candidate.rollout
+        return rollout is not None and rollout.waits
+
+    @property
+    def is_healthy(self) -> bool:
+        """Returns True if the pipeline is well, and no rollout of the pipeline is under way."""
+        return self.health is not None and self.health.tone == "ok" and self.candidate is None
+
+
+def urgency(health: Health | None, lag: int | None, *, waits: bool) -> tuple[int, int]:
+    """Returns the key by which pipelines are sorted, the most urgent first.
+
+    Stopped pipelines come first, then late pipelines, then pipelines whose rollout waits for a
+    person, and then the rest. Within each of these groups, the largest lag in offsets comes first.
+    """
+    rank = 2 * (len(TONES) if health is None else TONES.index(health.tone))
+    # A rollout that waits stands between the tones `warn` and `unknown`.
+    return min(rank, 3) if waits else rank, -(lag or 0)
+
 
 def pipeline_cards(
     status: Status,
@@ -92,7 +114,8 @@ class PipelineList:
 
     `dense` is True if the page shows the pipelines as rows of a list instead of cards. `rows` are
     the pipelines whose names contain the text `search`, in the order `sort`. `total` is the number
-    of all serving pipelines.
+    of all serving pipelines. The last `folded` rows are healthy pipelines, which the page shows as
+    one row that unfolds.
     """
 
     rows: tuple[PipelineCard, ...]
@@ -100,12 +123,14 @@ class PipelineList:
     dense: bool
     search: str
     sort: str
+    folded: int = 0
 
 
 def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> PipelineList:
     """Returns the serving pipelines whose names contain `search`, in the order `sort`. Pure.
 
-    If `sort` is not a known order, rows of a list are sorted by state, and cards by name.
+    If `sort` is not a known order, rows of a list are sorted by state, and cards by name. In the
+    order by state, healthy pipelines are folded if there are others, and nothing is searched.
     """
     live = [(card, card.live) for card in cards if card.live is not None]
     is_dense = len(live) > _MOST_CARDS
@@ -115,12 +140,17 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     shown = [each for each in live if search.casefold() in each[0].pipeline.casefold()]
     if key is not None:
         shown.sort(key=lambda each: key(*each))
+    healthy = sum(card.is_healthy for card, _ in shown)
+    is_folded = is_dense and sort == "state" and not search and 1 < healthy < len(shown)
+    if is_folded:
+        shown.sort(key=lambda each: each[0].is_healthy)
     return PipelineList(
         tuple(card for card, _ in shown),
         len(live),
         is_dense,
         search,
         sort if key is not None else "name",
+        healthy if is_folded else 0,
     )
 
 

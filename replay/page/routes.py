@@ -42,7 +42,7 @@ from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
 from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
-from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.graph_states import graph_states, with_folded_pipelines, worst_first
 from kappa.replay.page.open_matters import (
     JOB_MATTERS,
     OpenMatter,
@@ -107,6 +107,7 @@ from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notic
 from kappa.replay.status.column_graph import ColumnOrigin, column_origins
 from kappa.replay.status.graph import (
     CHANGED,
+    JOINED,
     KINDS,
     NEW,
     READS,
@@ -201,7 +202,7 @@ _DIGITS = 10
 _DETAILED_TOPICS = 200
 # More nodes make a picture that nobody reads.
 _NODES = 250
-# With more pipelines, the tables of healthy pipelines are folded.
+# With more pipelines, the healthy pipelines are folded.
 _OPEN_PIPELINES = 6
 # The sizes of a picture in percent; without one, it fits its window.
 _ZOOMS = (50, 100, 150, 200)
@@ -299,6 +300,15 @@ def _matters_of(
     return open_matters(status, state, now, supervised=supervised)
 
 
+def _tables_of(desk: SharedLooks, build: str) -> int | None:
+    """Returns the number of tables and views of a build, or None if its records are damaged."""
+    try:
+        birth = desk.memory.birth(build)
+    except KappaError:
+        return None
+    return sum(each.name != REJECTS for each in birth.tables) + len(birth.views)
+
+
 @router.get("/")
 @needs(Act.READ)
 def show_overview(request: Request, search: str = "", sort: str = "") -> Response:
@@ -328,7 +338,12 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         superseded=superseded_failures(state, now),
         most_superseded=_SUPERSEDED,
         window=WINDOW.total_seconds(),
-        pipelines=pipeline_list(found, search.strip(), sort),
+        pipelines=(listed := pipeline_list(found, search.strip(), sort)),
+        tables={
+            each.pipeline: _tables_of(desk, each.live.build)
+            for each in listed.rows
+            if listed.dense and each.live is not None
+        },
         status=status,
         broker=desk.here.bootstrap_servers,
         impact=impact_text,
@@ -985,15 +1000,21 @@ def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:
 @router.get("/graph")
 @needs(Act.LOOK)
 def show_graph(
-    request: Request, pipeline: str = "", search: str = "", only: str = "", zoom: str = ""
+    request: Request,
+    pipeline: str = "",
+    search: str = "",
+    only: str = "",
+    zoom: str = "",
+    healthy: str = "",
 ) -> Response:
     """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
     With `search`, the page shows only nodes with this text in their names, and the nodes beside
     them. With `only=trouble`, the page shows only nodes that are late or stopped. If there are many
-    pipelines, one node replaces the tables of each healthy pipeline, unless a query parameter
-    `open` names the pipeline. If the project is too large for a picture, the page shows only
-    topics, pipelines, sinks and boards.
+    pipelines, one node replaces all healthy pipelines. With `healthy=each`, one node replaces the
+    tables of each healthy pipeline. A query parameter `open` names a pipeline that is shown with
+    its tables. If the project is too large for a picture, the page shows only topics, pipelines,
+    sinks and boards.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -1002,7 +1023,13 @@ def show_graph(
         rates = topic_rates(desk, _topic_rates_of(request))
     opened, only = request.query_params.getlist("open"), only if only == "trouble" else ""
     size_ = int(zoom) if zoom in map(str, _ZOOMS) else None
-    asked = {"pipeline": pipeline, "search": search.strip(), "only": only, "zoom": size_ or ""}
+    asked = {
+        "pipeline": pipeline,
+        "search": search.strip(),
+        "only": only,
+        "zoom": size_ or "",
+        "healthy": healthy if healthy == "each" else "",
+    }
 
     def address(**changes: object) -> str:
         """Returns the address of the graph page, with `changes` to the query parameters."""
@@ -1032,8 +1059,10 @@ def show_graph(
     heads = [each for each in shown.nodes if each.kind == "pipeline"]
     is_folded = len(heads) > _OPEN_PIPELINES and not wanted and not only
     if is_folded:
-        calm = {each.name for each in heads if each.id not in urgent and not each.change}
-        shown = outline_of_graph(shown, calm.difference(opened), urgent)
+        shown, states = with_folded_pipelines(
+            shown, states, urgent, opened, each=bool(asked["healthy"])
+        )
+    shown = worst_first(shown, status.builds, states)
     is_outline = len(shown.nodes) > _NODES
     shown = outline_of_graph(shown) if is_outline else shown
     drawn = draw_graph(shown, states)
@@ -1042,8 +1071,10 @@ def show_graph(
         """Returns the address to which a click on a node leads.
 
         If the node stands for all tables of a pipeline, the address leads to a graph that shows
-        these tables.
+        these tables. If the node stands for several pipelines, the graph shows each pipeline.
         """
+        if each.node.id == JOINED:
+            return address(healthy="each")
         if not each.node.is_folded:
             return each.href
         name = each.node.name

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 KINDS = ("topic", "pipeline", "table", "view", "sink", "alert", "board")
 # The ways in which a rollout touches a node.
 NEW, REMOVED, CHANGED, REPLAYED, READS = "new", "removed", "changed", "replayed", "reads"
+# The id of the node that replaces several pipelines.
+JOINED = "pipelines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class GraphNode:
     "changed", "replayed" (the rows of the node are computed again), "reads" (the node reads
     replayed or changed rows), or "" for none. `rollout` is the number of that rollout.
     `is_deployed` is False for a node that only a file of the project declares. `is_folded` is True
-    for a pipeline's node that replaces the nodes of its tables.
+    for a pipeline's node that replaces the nodes of its tables, and for the node `JOINED`.
     """
 
     id: str
@@ -209,25 +211,58 @@ def outline_of_graph(
     for each in graph.nodes:
         if each.id in inside:
             folded.setdefault(inside[each.id], Counter())[each.kind] += 1
-    edges: dict[tuple[str, str], GraphEdge] = {}
-    for edge in graph.edges:
-        ends = inside.get(edge.source, edge.source), inside.get(edge.target, edge.target)
-        if ends[0] != ends[1]:
-            edges.setdefault(ends, replace(edge, source=ends[0], target=ends[1]))
     return ProjectGraph(
         tuple(
-            replace(
-                each,
-                detail=", ".join(count_of(n, kind) for kind, n in folded[each.id].items()),
-                is_folded=True,
-            )
+            replace(each, detail=_counts_text(folded[each.id]), is_folded=True)
             if each.id in folded
             else each
             for each in graph.nodes
             if each.id not in inside
         ),
-        tuple(edges.values()),
+        _edges_between(graph, inside),
     )
+
+
+def with_joined_pipelines(
+    graph: ProjectGraph, pipelines: Collection[str], kept: Collection[str] = frozenset()
+) -> ProjectGraph:
+    """Returns a smaller graph, in which the node `JOINED` replaces all nodes of these pipelines.
+
+    These nodes are the pipelines with their tables, views and alerts. Nodes whose ids are in `kept`
+    stay.
+    """
+    inside = {
+        each.id: JOINED
+        for each in graph.nodes
+        if each.id not in kept
+        and (each.name if each.kind == "pipeline" else each.pipeline) in pipelines
+        and each.kind in {"pipeline", "table", "view", "alert"}
+    }
+    counts = Counter(each.kind for each in graph.nodes if each.id in inside)
+    name = count_of(counts.pop("pipeline", 0), "pipeline")
+    joined = GraphNode(JOINED, "pipeline", name, detail=_counts_text(counts), is_folded=True)
+    left = (each for each in graph.nodes if each.id not in inside)
+    return ProjectGraph((*left, joined), _edges_between(graph, inside))
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(count_of(count, kind) for kind, count in counts.items())
+
+
+def _edges_between(graph: ProjectGraph, inside: Mapping[str, str]) -> tuple[GraphEdge, ...]:
+    """Returns the edges of a graph in which other nodes replace the nodes in `inside`.
+
+    If several edges become one edge, this edge has the largest of their lags.
+    """
+    edges: dict[tuple[str, str], GraphEdge] = {}
+    for edge in graph.edges:
+        ends = inside.get(edge.source, edge.source), inside.get(edge.target, edge.target)
+        if ends[0] == ends[1]:
+            continue
+        known = edges.get(ends)
+        if known is None or (edge.lag or 0) > (known.lag or 0):
+            edges[ends] = replace(edge, source=ends[0], target=ends[1])
+    return tuple(edges.values())
 
 
 def flow_texts(edge: GraphEdge) -> tuple[str, str]:

@@ -116,13 +116,15 @@ class FailingOutlet:
     """A sink or an alert that cannot send now, and the command that shows more.
 
     `kind` is `sink` or `alert`, and `name` is the sink's topic or the alert's name. `trouble`
-    continues the sentence that the kind and the name begin.
+    continues the sentence that the kind and the name begin. `since` is the time of the first
+    attempt to send what waits now, or "" if it is unknown.
     """
 
     kind: str
     name: str
     trouble: str
     shown_by: str
+    since: str = ""
 
     @property
     def text(self) -> str:
@@ -473,6 +475,7 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
     if not birth.sinks and not birth.alerts:
         return
     # The imports load DuckDB, which most looks do without.
+    from kappa.serving.outlets.alerts.message import time_as_text  # noqa: PLC0415  # as said above
     from kappa.serving.outlets.alerts.outbox import read_alert_progress  # noqa: PLC0415  # as said above
     from kappa.serving.outlets.sinks.sink_status import read_sink_state  # noqa: PLC0415  # as said above
 
@@ -481,11 +484,12 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
         if known is not None and known.error:
             since = f" since {known.error_at}" if known.error_at else ""
             trouble = f"cannot send{since}: {known.error}"
-            yield FailingOutlet("sink", sink.topic, trouble, "kappa sinks")
+            yield FailingOutlet("sink", sink.topic, trouble, "kappa sinks", known.error_at)
     for alert in birth.alerts:
-        if error := read_alert_progress(store, alert.name).error:
-            trouble = f"cannot send: {error}"
-            yield FailingOutlet("alert", alert.name, trouble, "kappa alerts list")
+        if (progress := read_alert_progress(store, alert.name)).error:
+            trouble, first = f"cannot send: {progress.error}", progress.first_tried_at
+            since = time_as_text(first) if first else ""
+            yield FailingOutlet("alert", alert.name, trouble, "kappa alerts list", since)
 
 
 def _count_overflows(

@@ -312,6 +312,47 @@ def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: 
             assert tops[0] == tops[1], path
 
 
+def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) -> None:
+    """A record is one line, and shows its key as soon as it is open. All works without scripts."""
+    plain = opened(chromium, at(standing), viewport=NARROW, java_script_enabled=False)
+    with plain as (page, _):
+        page.goto("/topics/visits?partition=0&start=6")
+        record, filters = page.locator("#record-0-6"), page.locator("form.filter")
+        assert record.bounding_box()["height"] < 40
+        expect(record.locator("td.key")).to_be_hidden()
+        record.locator("summary").last.click()
+        expect(record.locator("td.key")).to_be_visible()
+        expect(record.locator("pre")).to_be_visible()
+        expect(filters).to_be_hidden()
+        page.get_by_label("Filter: partition 0, from 6").focus()
+        page.keyboard.press("Space")
+        expect(filters).to_be_visible()
+
+
+def test_the_healthy_pipelines_unfold(chromium: Browser, tmp_path: Path) -> None:
+    """A row of a narrow list has two lines: name and state, then rate and lag."""
+    world = World(tmp_path)
+    for number, name in enumerate(("web", "shop", "fraud", "orders"), start=1):
+        build = world.build(f"b{number}", pipeline=name, offset=1000 if name == "shop" else 1234)
+        world.goes_live(build, number, pipeline=name, ago=60)
+    world.be_up()
+    with serving(world) as server:
+        plain = opened(chromium, at(server), viewport=NARROW, java_script_enabled=False)
+        with plain as (page, _):
+            page.goto("/")
+            rows = page.locator("tr[id^=pipe-]:visible")
+            expect(rows).to_have_count(1)
+            late = page.locator("#pipe-shop")
+            assert late.bounding_box()["height"] < 80
+            tops = [
+                late.locator(f"td[data-of={each}]").bounding_box()["y"] for each in ("Rate", "Lag")
+            ]
+            assert abs(tops[0] - tops[1]) < 4
+            page.get_by_label("3 healthy pipelines").focus()
+            page.keyboard.press("Space")
+            expect(rows).to_have_count(4)
+
+
 def test_nothing_of_a_narrow_page_is_cut_off(chromium: Browser, standing: Server) -> None:
     """Rows of times fit with their last column, and a reason and a link keep their own place."""
     with opened(chromium, at(standing), viewport=NARROW) as (page, _):

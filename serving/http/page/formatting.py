@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -164,6 +164,16 @@ def moment(text: str | datetime | None) -> datetime | None:
         return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         return None
+
+
+def shared_day(times: Iterable[str]) -> str:
+    """Returns the day of all times, such as `2026-01-31`, or "" if they are not of one day.
+
+    The times are texts in ISO 8601, in UTC. Empty texts do not count.
+    """
+    days = {each.partition("T")[0] for each in times if each}
+    day = days.pop() if len(days) == 1 else ""
+    return "" if moment(day) is None else day
 
 
 def short(name: str) -> str:

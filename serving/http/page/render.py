@@ -153,13 +153,14 @@ def _relative_time(now: datetime, at: str | datetime | None) -> str:
     )
 
 
-def _exact_time(now: datetime, at: str) -> str:
+def _exact_time(now: datetime, at: str, day: str = "") -> str:
     """Renders a time in UTC to the millisecond, with the time relative to `now` as a tooltip.
 
-    A text that Python cannot parse as a time is rendered unchanged.
+    The day is left out if it is `day`. A text that Python cannot parse as a time is rendered
+    unchanged.
     """
     found = formatting.moment(at)
-    shown = at.replace("T", " ").removesuffix("Z")
+    shown = at.removeprefix(f"{day}T").replace("T", " ").removesuffix("Z")
     if found is None:
         return Markup("<span>{}</span>").format(shown)
     template = Markup('<time datetime="{}" title="{}">{}</time>')
@@ -206,6 +207,7 @@ def _environment() -> Environment:
         "when": _relative_time,
         "exactly": _exact_time,
         "percent": formatting.percent,
+        "shared_day": formatting.shared_day,
         "time_zones": formatting.time_zones,
     }
     pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}

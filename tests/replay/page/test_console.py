@@ -198,7 +198,7 @@ def test_many_pipelines_are_a_list_with_search_and_order() -> None:
     def names(search: str, sort: str) -> list[str]:
         return [each.pipeline for each in pipeline_list(cards, search, sort).rows]
 
-    assert names("", "") == names("", "nonsense") == names("", "state") == ["c", "a", "ab", "B"]
+    assert names("", "") == names("", "nonsense") == names("", "state") == ["c", "ab", "a", "B"]
     assert names("", "name") == ["a", "B", "c", "ab"]
     assert names("b", "") == ["ab", "B"]
     assert names("", "lag") == ["ab", "a", "B", "c"]
@@ -207,6 +207,19 @@ def test_many_pipelines_are_a_list_with_search_and_order() -> None:
     assert pipeline_list(cards, "", "").dense
     assert not pipeline_list(cards[:3], "", "").dense
     assert pipeline_list(cards, "zz", "").total == 4
+
+
+def test_the_healthy_pipelines_of_a_list_are_folded() -> None:
+    """Only if there are others, in the order by state, and while nothing is searched."""
+    cards = [card("a"), card("b", lag=9), card("c", rate=2.0), card("d", trouble="died")]
+    found = pipeline_list(cards, "", "")
+
+    assert [each.pipeline for each in found.rows] == ["d", "b", "a", "c"]
+    assert found.folded == 2
+    for search, sort in (("", "name"), ("", "lag"), ("a", "")):
+        assert pipeline_list(cards, search, sort).folded == 0
+    calm = [card(each) for each in "abcd"]
+    assert pipeline_list(calm, "", "").folded == 0
 
 
 def test_a_list_of_pipelines_is_on_the_overview(world: World) -> None:
@@ -221,6 +234,9 @@ def test_a_list_of_pipelines_is_on_the_overview(world: World) -> None:
     rows = [each["id"] for each in whole.all("tr") if "id" in each]
     assert rows == sorted(f"pipe-{name}" for name in names)
     assert len(whole.all("polyline")) == 4
+    # The pipeline web has a view beside its table.
+    assert whole.text.count("351 2 1,500") == 1
+    assert whole.text.count("351 1 1,500") == 3
     assert [each["id"] for each in some.all("tr") if "id" in each] == ["pipe-shop"]
     assert {"value": "SHO", "name": "search"}.items() <= some.all("input")[0].items()
     assert any(each["href"] == "/?sort=rate&search=SHO" for each in some.all("a"))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from journals import READY, numbered
 from msgspec import structs
 from page_world import EVIL, World
 from test_page import got, serving
@@ -19,11 +22,12 @@ from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import routes, topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
-from kappa.replay.page.graph_states import graph_states
+from kappa.replay.page.graph_states import graph_states, worst_first
 from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.states import Health, alert_health
+from kappa.replay.rollout.fold import fold_records
 from kappa.replay.status.alerts import AlertState, AlertStatus, ShownNotice
-from kappa.replay.status.graph import NEW, GraphNode, ProjectGraph
+from kappa.replay.status.graph import JOINED, NEW, GraphNode, ProjectGraph
 from kappa.replay.status.logs import (
     LogLevel,
     build_logs,
@@ -32,10 +36,11 @@ from kappa.replay.status.logs import (
     log_part,
     place_at,
 )
-from kappa.replay.status.status import observe_status
+from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.topics.details import retention_text
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
+from kappa.serving.http.page.formatting import shared_day
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
@@ -122,7 +127,7 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
 
 
 def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
-    """A link opens a folded pipeline, and the address says what is shown, without scripts."""
+    """Links unfold the healthy ones, and then one of these, without scripts."""
     for number in range(1, 9):
         name = f"calm-{number}" if number > 1 else "stopped"
         build = world.build(f"b-{number}", offset=1234, pipeline=name)
@@ -130,21 +135,46 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
     put_stopped(world.store, "b-1", Broken("broken"))
     world.be_up()
     with serving(world) as server:
-        page = got(server, "/graph?zoom=50")
+        joined, page = got(server, "/graph?zoom=50"), got(server, "/graph?zoom=50&healthy=each")
         opened = got(server, "/graph?open=calm-2&zoom=50")
         late = got(server, "/graph?only=trouble")
         searched = got(server, f"/graph?search={quote(EVIL)}&open={quote(EVIL)}")
 
+    links = {each.get("href", "") for each in joined.all("a")}
+    assert "The 7 pipelines that are healthy are one node: show each" in joined.text
+    assert "7 pipelines, 7 tables. Up to date" in joined.text
+    assert {"/graph?zoom=50&healthy=each", "/tables/stopped/hits_b-1"} <= links
+    assert "/tables#calm-2" not in links
     hrefs = {each.get("href", "") for each in page.all("a")}
     assert "7 healthy pipelines stand for their tables" in page.text
-    assert "/graph?zoom=50&open=calm-2" in hrefs
-    assert "/graph?zoom=150" in hrefs
+    assert "/graph?zoom=50&healthy=each&open=calm-2" in hrefs
+    assert "/graph?zoom=150&healthy=each" in hrefs
     assert "/tables/stopped/hits_b-1" in hrefs
     assert "/tables/calm-2/hits_b-2" not in hrefs
     assert "/tables/calm-2/hits_b-2" in {each.get("href") for each in opened.all("a")}
     assert "hits_b-1" in late.text
     assert "calm-2" not in {each.get("href", "").partition("#")[2] for each in late.all("a")}
     assert "Nothing has this in its name." in searched.text
+
+
+def test_the_worst_pipelines_come_first() -> None:
+    """First those with an error, then the late ones by lag, those that wait, and the rest."""
+    lags = {"a": 0, "b": 5, "c": 9, "d": 2, "e": 0}
+    tones = {"a": "ok", "b": "warn", "c": "warn", "d": "bad", "e": "ok"}
+    builds = [
+        BuildStatus(name, "live", f"{name}-1", "v", Offsets(), lag, None, 0, 0)
+        for name, lag in lags.items()
+    ]
+    rollout = next(each for each in fold_records(numbered(*READY)).rollouts if each.waits)
+    builds.append(replace(builds[-1], role="candidate", rollout=rollout))
+    nodes = [GraphNode(JOINED, "pipeline", "2 pipelines", is_folded=True)]
+    nodes += [GraphNode(f"pipeline:{name}", "pipeline", name) for name in lags]
+    states = {f"pipeline:{name}": Health(tone, tone) for name, tone in tones.items()}
+
+    found = worst_first(ProjectGraph(tuple(nodes), ()), builds, states)
+
+    names = [each.name for each in found.nodes]
+    assert names == ["d", "c", "b", "e", "a", "2 pipelines"]
 
 
 def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
@@ -302,6 +332,20 @@ def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> N
         assert (view.newer if search.is_forward else view.older) == place
 
 
+@pytest.mark.parametrize(
+    ("times", "day"),
+    [
+        (["2026-01-31T00:00:00Z", "", "2026-01-31T23:59:59.999Z"], "2026-01-31"),
+        (["2026-01-31T23:59:59Z", "2026-02-01T00:00:00Z"], ""),
+        (["no time", ""], ""),
+        ([""], ""),
+        ([], ""),
+    ],
+)
+def test_a_header_has_the_day_of_all_times(times: list[str], day: str) -> None:
+    assert shared_day(times) == day
+
+
 def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     """One link a pipeline, live first; a topic that nobody reads says why it is no link."""
     world.goes_live(world.build("web-1", offset=200), 1)
@@ -318,6 +362,22 @@ def test_topics_show_lag_and_the_newest_record(world: World) -> None:
     assert "1 min ago" in page.text
     assert "no build, so its records are not shown" in page.text
     assert "measuring" in page.text
+
+
+def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
+    """The day of all shown records is in the header, and the filter says what is chosen."""
+    world.goes_live(world.build("web-1", offset=200), 1)
+    with serving(world) as server:
+        one = got(server, "/topics/visits?partition=0&start=3")
+        whole = got(server, "/topics/visits")
+
+    assert "Offsets 3 to 52 of 0 to 1,233, oldest first, of partition 0" in one.text
+    assert "Filter: partition 0, from 3" in one.text
+    day = datetime.fromtimestamp(1_790_000_000, UTC).strftime("%Y-%m-%d")
+    assert f"Time {day} UTC" in one.text
+    assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
+    assert "50 of 1,851 records, newest first" in whole.text
+    assert "Filter: all records" in whole.text
 
 
 def test_filters_stand_above_the_records(world: World) -> None:
@@ -435,8 +495,13 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
     assert "kappa alerts retry late --id msg_1" in page.text
-    assert page.text.index("Alerts of tables") < page.text.index("late page_hits all rows")
-    assert page.text.index("late page_hits") < page.text.index("busy page_hits")
+    assert page.text.index("late Cannot send") < page.text.index("busy Nothing sent yet")
+    # One button sends all dead letters of an alert, and the time of a failure is known.
+    letters = [each for each in page.all("button") if "data-letters" in each]
+    assert [each.get("data-letter") for each in letters] == [None, "msg_1"]
+    assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
+    folded = {each.get("id") for each in page.all("details") if "open" not in each}
+    assert {"letters-1", "newest"} <= folded
     assert "kappa the platform" not in page.text
 
 
@@ -682,6 +747,8 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
         return any(each.get("id") == "log" and "data-live" in each for each in page.all("div"))  # type: ignore[attr-defined]
 
     assert "500 lines of the last 900" in page.text
+    assert "2026-12-01 UTC" in page.text
+    assert "2026-12-01 08:00:00" not in page.text
     assert "Errors 100" in page.text
     assert "web web-1 live" in page.text
     assert "Pipeline web , serving build · Rollout 1" in page.text

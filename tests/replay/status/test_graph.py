@@ -21,6 +21,7 @@ from kappa.declare.sink import SinkBirth
 from kappa.replay.page.graph_layout import HEIGHT, WIDTH, draw_graph
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.status.graph import (
+    JOINED,
     GraphEdge,
     GraphNode,
     ProjectGraph,
@@ -31,6 +32,7 @@ from kappa.replay.status.graph import (
     outline_of_graph,
     part_of_graph,
     project_graph,
+    with_joined_pipelines,
 )
 from kappa.replay.status.status import BuildStatus, Status
 from kappa.replay.status.topics.topic_growth import begin_rates
@@ -185,6 +187,29 @@ def test_a_folded_pipeline_stands_for_its_tables() -> None:
     assert ("pipeline:web", "alert:busy") in edges_of(folded)
     heights = {each.node.id: each.height for each in draw_graph(folded).nodes}
     assert heights["pipeline:web"] < heights["pipeline:shop"]
+
+
+def test_one_node_stands_for_several_pipelines() -> None:
+    """What the pipelines read and feed stays beside the node, and so do nodes that are kept."""
+    joined = with_joined_pipelines(graph_of(), {"web", "shop"}, {"alert:busy"})
+
+    nodes, edges = {each.id: each for each in joined.nodes}, edges_of(joined)
+    assert nodes[JOINED].name == "2 pipelines"
+    assert nodes[JOINED].detail == "2 tables, 3 views"
+    assert nodes[JOINED].is_folded
+    assert not {each for each in nodes if each.startswith(("pipeline:", "table:"))}
+    assert {("topic:visits", JOINED), (JOINED, "sink:pages"), (JOINED, "alert:busy")} <= edges
+    assert (JOINED, JOINED) not in edges
+
+
+@pytest.mark.parametrize("lags", [(3, 9), (9, 3), (None, 9)])
+def test_an_edge_of_several_has_the_largest_lag(lags: tuple[int | None, int]) -> None:
+    names = ("a", "b")
+    heads = tuple(GraphNode(f"pipeline:{name}", "pipeline", name) for name in names)
+    edges = tuple(GraphEdge("topic:t", head.id, lag) for head, lag in zip(heads, lags, strict=True))
+    whole = ProjectGraph((GraphNode("topic:t", "topic", "t"), *heads), edges)
+
+    assert with_joined_pipelines(whole, names).edges == (GraphEdge("topic:t", JOINED, 9),)
 
 
 def test_a_search_shows_what_is_directly_beside() -> None:
