@@ -728,7 +728,7 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table: its rows in sorted, filtered pages, its columns and checks, and an SQL input.
+    """Shows a table: its rows in sorted, filtered pages, and its columns and checks.
 
     The request's query parameters select the rows; replay/page/table_rows.py parses them.
     """
@@ -784,7 +784,6 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         rows=rows,
         trouble=trouble,
         live=live,
-        sql=f"select *\nfrom {typed_name(found, view.whole)}\nlimit 100",
         with_origins=readable.is_all,
         checks=table_checks(view, state),
         pending=pending_change(state, found),
