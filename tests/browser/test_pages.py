@@ -471,7 +471,7 @@ def test_a_minute_that_has_not_ended_is_pale(chromium: Browser, standing: Server
             moments = f'{today} - to_{unit}s(n::int) as "at"'
             run(page.locator("#query"), f"select {moments}, 5 as hits from range(3) of(n)")
             expect(page.locator("#answer canvas")).to_be_visible()
-            expect(page.get_by_text("day not yet complete")).to_have_count(words)
+            expect(page.get_by_text("The last day is not yet complete")).to_have_count(words)
             before, last = page.evaluate(pale)
             assert (last < before) == bool(words)
         # Chromium warns of the reading of pixels, which only this test does.
