@@ -416,7 +416,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[D
             return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
             _ensure_bars(names, types)
-            sorts = not _ORDER.search(sql) and _NAMES.fullmatch(types[0])
+            sorts = not has_order(sql) and _NAMES.fullmatch(types[0])
             if sorts:
                 rows = tuple(sorted(rows, key=lambda row: -(_finite_number(row[1]) or 0.0)))
             if len(rows) > _MOST_BARS:
@@ -427,6 +427,11 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[D
         case ChartKind.TABLE:
             # A longer table scrolls, so its end is not in sight.
             return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
+
+
+def has_order(sql: str) -> bool:
+    """Returns True if a query has an order of its own. Pure."""
+    return bool(_ORDER.search(sql))
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:

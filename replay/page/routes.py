@@ -59,6 +59,7 @@ from kappa.replay.page.queries import (
     PersonsAnswer,
     answer_person,
     csv_answer,
+    marked_query,
     mended_query,
     queried_tables,
     sample_queries,
@@ -879,6 +880,7 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         tables=(tables := _readable_tables(request, desk, state)),
         schema=queried_tables(tables),
         mended=None if trouble is None else mended_query(sql, trouble),
+        marked=() if trouble is None else marked_query(sql, trouble),
         samples=() if sql.strip() else sample_queries(tables),
         address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= LONGEST_IN_ADDRESS else "/query",
     )

@@ -23,7 +23,7 @@ const utc = (seconds) => new Date(seconds * 1000).toISOString();
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
 // A name stands out of the chart by half at the ends: a date by more than an hour.
-const DATED_SECONDS = 2 * 86400, HALF = { clock: 20, date: 34 };
+const DATED_SECONDS = 2 * 86400, HALF = { clock: 26, date: 34 };
 
 // The value at the pointer, or the newest value while nobody points.
 const pointed = (plot, value, series) => value ?? (plot.cursor?.idx == null ? plot.data?.[series]?.at(-1) : null);
