@@ -136,10 +136,16 @@ def ordered_rows(rows: DrawnRows, drawn: Drawn | None, sql: str) -> DrawnRows:
 
 @dataclass(frozen=True, slots=True)
 class QueryLink:
-    """A link to the query `sql`, with its text."""
+    """A link to the query `sql`, with its text, and the kind of chart that fits its answer."""
 
     text: str
     sql: str
+    kind: ChartKind = ChartKind.TABLE
+
+    @property
+    def title(self) -> str:
+        """Returns the text, beginning with a capital letter."""
+        return f"{self.text[:1].upper()}{self.text[1:]}"
 
     @property
     def address(self) -> str:
@@ -212,16 +218,20 @@ def sample_queries(tables: Iterable[ServedTable]) -> tuple[QueryLink, ...]:
     of, time, amount = _name_in_sql(table), first(table, TIMES), first(table, _AMOUNTS)
     name = first(table, _NAMES)
     newest = f"\norder by {quoted(time)} desc nulls last" if time else ""
-    samples = {
-        f"{'the newest ' if time else ''}rows of {table.name}": f"from {of}{newest}\nlimit 100"
-    }
-    for each, order in ((name, 2), (time, 1)):
-        if each and amount:
-            samples[f"{amount} by {each}"] = (
+    rows = f"{'the newest ' if time else ''}rows of {table.name}"
+    return (
+        QueryLink(rows, f"from {of}{newest}\nlimit 100"),
+        *(
+            QueryLink(
+                f"{amount} by {each}",
                 f"select {quoted(each)}, sum({quoted(amount)}) as {quoted(amount)}\nfrom {of}\n"
-                f"group by all\norder by {order} desc nulls last\nlimit 100"
+                f"group by all\norder by {order} desc nulls last\nlimit 100",
+                kind,
             )
-    return tuple(QueryLink(words, sql) for words, sql in samples.items())
+            for each, order, kind in ((name, 2, ChartKind.BARS), (time, 1, ChartKind.LINE))
+            if each and amount
+        ),
+    )
 
 
 def draw_rows(answer: Mapping[str, Any], sql: str) -> Drawn | None:

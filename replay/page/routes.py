@@ -41,6 +41,7 @@ from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
+from kappa.replay.page.first_steps import first_steps, sample_board
 from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states
 from kappa.replay.page.open_matters import (
@@ -312,6 +313,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
+        steps=() if found else first_steps(),
         matters=matters,
         log_ends={build: _log_end_of(request, state, build) for build in stopped[:_STOPPED]},
         most_stopped=_STOPPED,
@@ -1240,12 +1242,13 @@ def _topic_rates_of(request: Request) -> TopicRates:
 def show_boards(request: Request) -> Response:
     """Shows all boards of the project, and the mistakes in the files of boards."""
     desk, now = desk_of(request), datetime.now(UTC)
-    found = boards_in(desk.here.settings.project)
+    found, state = boards_in(desk.here.settings.project), desk.here.state()
     return render_page(
         request,
         "boards",
-        desk.here.state(),
+        state,
         now,
+        sample="" if found else sample_board(_readable_tables(request, desk, state)),
         boards={name: each for name, each in found.items() if not isinstance(each, KappaError)},
         wrong={name: each for name, each in found.items() if isinstance(each, KappaError)},
     )

@@ -19,11 +19,13 @@ from test_page import HTML, Page, got, intents, serving
 from typing_in import typist
 
 from kappa.base.errors import UsageError
+from kappa.declare.board import ChartKind, board_of
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
 from kappa.replay.page.boards import DrawnBars, typed_rows
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
+from kappa.replay.page.first_steps import first_steps, sample_board
 from kappa.replay.page.overview import PipelineCard, pipeline_list
 from kappa.replay.page.queries import (
     draw_rows,
@@ -549,6 +551,32 @@ def test_samples_are_of_a_table_with_times(lived: Server) -> None:
     assert (rows.text, amounts.text) == ("rows of Plain", "n by who")
     assert quote('."Plain"') in rows.address
     assert sample_queries([]) == ()
+
+
+def test_a_sample_of_a_board_is_a_board(lived: Server) -> None:
+    """Its queries are of a table that serves; without one, it is the board of a template."""
+    columns = (("who's", "VARCHAR"), ("n", "BIGINT"), ("at", "TIMESTAMP"))
+    board = board_of(
+        sample_board([ServedTable("T", "table", "web", "web-1", 1, columns)]).encode(), "b.toml"
+    )
+    kinds = [(each.title, each.kind) for each in board.charts]
+    assert kinds == [
+        ("The newest rows of T", ChartKind.TABLE),
+        ("N by who's", ChartKind.BARS),
+        ("N by at", ChartKind.LINE),
+    ]
+    assert board_of(sample_board([]).encode(), "b.toml").title == "Pages now"
+    assert "from page_hits" in got(lived, "/boards").text
+
+
+def test_an_empty_project_has_the_commands_of_a_template(tmp_path: Path) -> None:
+    with serving(World(tmp_path)) as server:
+        page = got(server, "/")
+
+    assert len(page.all("ol")) == 1
+    commands = [command for _, command in first_steps()]
+    assert commands[:3] == ["kappa init shop && cd shop", "kappa up -d", "kappa topics create"]
+    assert all(each in page.text for each in commands)
 
 
 def test_a_long_query_comes_as_a_form(lived: Server) -> None:
