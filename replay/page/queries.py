@@ -28,18 +28,15 @@ from kappa.replay.page.boards import (
     DrawnRows,
     draw_answer,
     has_order,
-    tables_read,
     typed_rows,
 )
 from kappa.replay.page.table import typed_name
 from kappa.replay.page.table_rows import TIMES
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
-from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of
-from kappa.serving.query.sandbox.question import Format, Question
+from kappa.serving.query.sandbox.question import Format, Question, Reply
 from kappa.serving.query.tables import ServedTable
 
 # Rows that a chart takes; of these so many rows and cells are shown in the table.
@@ -91,7 +88,7 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
     begun = time.monotonic()
     reply = stand.sandbox.ask_query(
         stand.store,
-        Question(sql, rows=_MOST_ROWS, reader=reader),
+        Question(sql, rows=_MOST_ROWS, reader=reader, names=True),
         lease_seconds=stand.lease_seconds,
         client=client,
     )
@@ -106,16 +103,18 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
         DrawnRows(rows.columns, rows.rows[:most]),
         drawn,
         reply.snapshot.generation,
-        _as_of(sql, reply.snapshot),
+        _as_of(reply),
         round(1000 * (time.monotonic() - begun)),
     )
 
 
-def _as_of(sql: str, snapshot: Snapshot) -> str:
-    births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
-    with open_reader(None, served=True) as reader:
-        read = {pipeline for pipeline, _ in tables_read(sql, births, reader.tables_named)}
-    times = (snapshot.frontiers[snapshot.serving[each]].published_at for each in read)
+def _as_of(reply: Reply) -> str:
+    served, read = reply.snapshot.serving, {pipeline for pipeline, _ in reply.named}
+    times = (
+        reply.snapshot.frontiers[build].published_at
+        for pipeline, build in served.items()
+        if pipeline in read
+    )
     return min(times, default="")
 
 
