@@ -60,14 +60,16 @@ function drawOpen(place, plot) {
   ctx.fillStyle = "rgb(0 0 0 / .65)";
   // A mark of a point is wider than its point.
   ctx.fillRect(from, bbox.top, end - from + 6 * devicePixelRatio, bbox.height);
+  const last = plot.valToPos(x.at(-1), "x", true);
   ctx.globalCompositeOperation = "source-over";
   ctx.fillStyle = colour("--sheet");
   ctx.lineWidth = 1.6 * devicePixelRatio;
   for (const [at, values] of plot.data.slice(1).entries()) {
-    if (values.at(-1) == null) continue;
+    // A person may hide a line, or look at a part of the time.
+    if (values.at(-1) == null || !plot.series[at + 1].show || last > end + 1) continue;
     ctx.strokeStyle = plot.series[at + 1].stroke(plot, at + 1);
     ctx.beginPath();
-    ctx.arc(plot.valToPos(x.at(-1), "x", true), plot.valToPos(values.at(-1), "y", true), 4 * devicePixelRatio, 0, 2 * Math.PI);
+    ctx.arc(last, plot.valToPos(values.at(-1), "y", true), 4 * devicePixelRatio, 0, 2 * Math.PI);
     ctx.fill();
     ctx.stroke();
   }
