@@ -96,7 +96,7 @@ title = "Pages"
 [[chart]]
 title = "Hits"
 kind = "number"
-sql = "select sum(hits)::bigint from page_hits"
+sql = "select sum(hits)::bigint as hits from page_hits"
 
 [[chart]]
 title = "Newest minute"
@@ -111,7 +111,6 @@ sql = "from by_page"
 [[chart]]
 title = "By minute"
 kind = "line"
-width = 3
 sql = "select minute, sum(hits)::bigint as hits from page_hits group by minute order by minute"
 
 [[chart]]

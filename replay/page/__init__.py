@@ -17,6 +17,7 @@ API. Read the modules in this order:
     graph_layout  the positions of the lineage's nodes and edges in a picture
     graph_states  the states of the nodes in this picture
     queries       the answer to a typed query, as rows, as a chart, and as CSV
+    first_steps   the commands to type in a new project, and a sample of a board
     build_rates   the offsets of a build over time, for charts and rates
     boards        the charts of the project's boards (dashboards)
 

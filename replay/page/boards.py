@@ -79,11 +79,12 @@ class DrawnNumber:
     """A chart that shows a single value.
 
     If the query returns a second column, `beside` is the name and the value of this column,
-    otherwise None.
+    otherwise None. `unit` is the name that the query gives to the number, such as `hits`, or "".
     """
 
     value: object
     beside: tuple[str, object] | None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +132,18 @@ class DrawnLines:
     chart: Mapping[str, Any]
     last: DrawnRows
 
-    def open_period(self, now: datetime) -> str:
-        """Returns the period of the last point ("minute") if the period has not ended at `now`.
+    def open_period(self, at: datetime) -> str:
+        """Returns the period of the last point ("minute") if the period has not ended at `at`.
 
-        Otherwise, and if the points are not at the beginnings of equal periods, the result is "".
+        `at` is the time as of which the rows are. If the period has ended, and if the points are
+        not at the beginnings of equal periods, the result is "".
         """
         x = self.chart["x"][-_LAST_ROWS:]
         if not self.chart["time"] or len(x) < 3:
             return ""
         step = min(after - before for before, after in pairwise(x))
-        is_open = x[-1] <= now.timestamp() < x[-1] + step
-        return _PERIODS.get(step, "") if is_open and not any(at % step for at in x) else ""
+        is_open = x[-1] <= at.timestamp() < x[-1] + step
+        return _PERIODS.get(step, "") if is_open and not any(each % step for each in x) else ""
 
 
 Drawn = DrawnNumber | DrawnBars | DrawnRows | DrawnLines
@@ -178,6 +180,11 @@ class BoardAnswer:
     reads: tuple[Read, ...]
     frontiers: Mapping[str, Frontier]
     has_times: bool
+
+    @property
+    def as_of(self) -> str:
+        """Returns the time as of which all rows are, or "" if the queries read no tables."""
+        return min((each.published_at for each in self.frontiers.values()), default="")
 
     @property
     def curve(self) -> tuple[str, Sequence[float]] | None:
@@ -409,7 +416,7 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[D
             return _draw_lines(names, types, rows), note
         case ChartKind.BARS:
             _ensure_bars(names, types)
-            sorts = not _ORDER.search(sql) and _NAMES.fullmatch(types[0])
+            sorts = not has_order(sql) and _NAMES.fullmatch(types[0])
             if sorts:
                 rows = tuple(sorted(rows, key=lambda row: -(_finite_number(row[1]) or 0.0)))
             if len(rows) > _MOST_BARS:
@@ -420,6 +427,11 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[D
         case ChartKind.TABLE:
             # A longer table scrolls, so its end is not in sight.
             return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
+
+
+def has_order(sql: str) -> bool:
+    """Returns True if a query has an order of its own. Pure."""
+    return bool(_ORDER.search(sql))
 
 
 def typed_rows(answer: Mapping[str, Any]) -> DrawnRows:
@@ -441,7 +453,9 @@ def _draw_number(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Dr
     if not rows:
         return DrawnNumber(None, None)
     value, *more = rows[0]
-    return DrawnNumber(value, (names[1], more[0]) if more else None)
+    # DuckDB names a column without a name after its expression: sum(hits).
+    unit = names[0] if names[0].isidentifier() and _finite_number(value) is not None else ""
+    return DrawnNumber(value, (names[1], more[0]) if more else None, unit)
 
 
 def _ensure_bars(names: tuple[str, ...], types: Sequence[str]) -> None:

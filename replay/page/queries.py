@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -21,16 +22,21 @@ from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import quoted
 from kappa.declare.board import ChartKind
 from kappa.declare.options import REJECTS
-from kappa.replay.page.boards import Drawn, DrawnRows, draw_answer, tables_read, typed_rows
+from kappa.replay.page.boards import (
+    Drawn,
+    DrawnBars,
+    DrawnRows,
+    draw_answer,
+    has_order,
+    typed_rows,
+)
 from kappa.replay.page.table import typed_name
 from kappa.replay.page.table_rows import TIMES
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
-from kappa.serving.query.pin.snapshot import Snapshot
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of
-from kappa.serving.query.sandbox.question import Format, Question
+from kappa.serving.query.sandbox.question import Format, Question, Reply
 from kappa.serving.query.tables import ServedTable
 
 # Rows that a chart takes; of these so many rows and cells are shown in the table.
@@ -49,6 +55,8 @@ _AMOUNTS = re.compile(r"u?(tiny|small|big|huge)?int(eger)?|double|decimal.*", re
 _UNKNOWN = re.compile(
     r'there is no table ([\w.]+)$|column (?:named )?"(\w+)"|with name (\w+) does not exist'
 )
+# The word at which DuckDB's parser gives up.
+_NEAR = re.compile(r'at or near "([^"]+)"')
 _MEANT = re.compile(r'did you mean ("\w+"|[\w.]+)')
 # Longer queries are sent as a form, and not in an address.
 LONGEST_IN_ADDRESS = 2_000
@@ -59,8 +67,8 @@ class PersonsAnswer:
     """The answer to a query that a person has typed.
 
     `count` is the number of rows in the answer, and `more` is True if the query would return more
-    rows. `shown` contains the first rows of the answer. `drawn` is a chart of lines or bars, or
-    None if the rows fit neither kind of chart.
+    rows. `shown` contains the first rows of the answer, in the order of the chart. `drawn` is a
+    chart of lines or bars, or None if the rows fit neither kind of chart.
     """
 
     count: int
@@ -80,39 +88,102 @@ def answer_person(stand: Stand, sql: str, client: Client, reader: Identity) -> P
     begun = time.monotonic()
     reply = stand.sandbox.ask_query(
         stand.store,
-        Question(sql, rows=_MOST_ROWS, reader=reader),
+        Question(sql, rows=_MOST_ROWS, reader=reader, names=True),
         lease_seconds=stand.lease_seconds,
         client=client,
     )
     with reply.body as body:
         answer = json.loads(body.read())
-    rows = typed_rows(answer)
+    drawn = draw_rows(answer, sql)
+    rows = ordered_rows(typed_rows(answer), drawn, sql)
     most = max(_LEAST_SHOWN_ROWS, min(_SHOWN_ROWS, _SHOWN_CELLS // max(1, len(rows.columns))))
     return PersonsAnswer(
         len(rows.rows),
         bool(answer["truncated"]),
         DrawnRows(rows.columns, rows.rows[:most]),
-        draw_rows(answer, sql),
+        drawn,
         reply.snapshot.generation,
-        _as_of(sql, reply.snapshot),
+        _as_of(reply),
         round(1000 * (time.monotonic() - begun)),
     )
 
 
-def _as_of(sql: str, snapshot: Snapshot) -> str:
-    births = {pipeline: snapshot.births[build] for pipeline, build in snapshot.serving.items()}
-    with open_reader(None, served=True) as reader:
-        read = {pipeline for pipeline, _ in tables_read(sql, births, reader.tables_named)}
-    times = (snapshot.frontiers[snapshot.serving[each]].published_at for each in read)
+def _as_of(reply: Reply) -> str:
+    served, read = reply.snapshot.serving, {pipeline for pipeline, _ in reply.named}
+    times = (
+        reply.snapshot.frontiers[build].published_at
+        for pipeline, build in served.items()
+        if pipeline in read
+    )
     return min(times, default="")
+
+
+def ordered_rows(rows: DrawnRows, drawn: Drawn | None, sql: str) -> DrawnRows:
+    """Returns the rows of a query in the order of their chart. Pure.
+
+    Rows without a chart, and rows that the query `sql` has sorted, stay as they are.
+    """
+    if drawn is None or has_order(sql):
+        return rows
+    if isinstance(drawn, DrawnBars):
+        return DrawnRows(rows.columns, tuple((each.label, each.value) for each in drawn.bars))
+    # Null and infinite times have no place in a line, and nothing to be compared with.
+    with suppress(TypeError, ArithmeticError):
+        return DrawnRows(rows.columns, tuple(sorted(rows.rows, key=itemgetter(0))))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLink:
-    """A link to a query, with its text."""
+    """A link to the query `sql`, with its text, and the kind of chart that fits its answer."""
 
     text: str
-    address: str
+    sql: str
+    kind: ChartKind = ChartKind.TABLE
+
+    @property
+    def title(self) -> str:
+        """Returns the text, beginning with a capital letter."""
+        return f"{self.text[:1].upper()}{self.text[1:]}"
+
+    @property
+    def address(self) -> str:
+        """Returns the address of the page with the query and its answer."""
+        return _query_address(self.sql)
+
+
+def marked_query(sql: str, error: KappaError) -> tuple[tuple[str, bool], ...]:
+    """Splits a query into parts, each with True if the `error` is about this part. Pure.
+
+    Returns () if the error names no place in the query, or if the query is long.
+    """
+    near = _NEAR.search(error.message)
+    name = near[1] if near else _unknown_name(error)
+    found = [
+        each.span()
+        for each in (_places_of(name).finditer(sql) if name else ())
+        if not each[0].startswith("'")
+    ]
+    # The parser gives up at one place, and its message does not tell which of several.
+    if not found or (near and len(found) > 1) or len(sql) > LONGEST_IN_ADDRESS:
+        return ()
+    parts, begin = list[tuple[str, bool]](), 0
+    for first, end in found:
+        parts += [(sql[begin:first], False), (sql[first:end], True)]
+        begin = end
+    return (*parts, (sql[begin:], False))
+
+
+def _unknown_name(error: KappaError) -> str:
+    found = _UNKNOWN.search(error.message)
+    return "" if found is None else next(filter(None, found.groups()))
+
+
+def _places_of(name: str) -> re.Pattern[str]:
+    """Returns a pattern for a name in a query. The pattern also finds texts in single quotes."""
+    return re.compile(
+        rf"""'(?:[^']|'')*'|(?<![\w"])"?{re.escape(name)}"?(?![\w"])""", re.IGNORECASE
+    )
 
 
 def mended_query(sql: str, error: KappaError) -> QueryLink | None:
@@ -121,15 +192,16 @@ def mended_query(sql: str, error: KappaError) -> QueryLink | None:
     The text of the link is the name that the hint of the `error` suggests. This name replaces the
     unknown name everywhere except in texts.
     """
-    unknown, meant = _UNKNOWN.search(error.message), _MEANT.search(error.hint)
-    if unknown is None or meant is None:
+    unknown, meant = _unknown_name(error), _MEANT.search(error.hint)
+    if not unknown or meant is None:
         return None
-    wrong, name = re.escape(next(filter(None, unknown.groups()))), meant[1]
-    places = re.compile(rf"""'(?:[^']|'')*'|(?<![\w"])"?{wrong}"?(?![\w"])""", re.IGNORECASE)
-    mended = places.sub(lambda found: found[0] if found[0].startswith("'") else name, sql)
+    name = meant[1]
+    mended = _places_of(unknown).sub(
+        lambda found: found[0] if found[0].startswith("'") else name, sql
+    )
     if mended == sql or len(mended) > LONGEST_IN_ADDRESS:
         return None
-    return QueryLink(name.strip('"'), _query_address(mended))
+    return QueryLink(name.strip('"'), mended)
 
 
 def sample_queries(tables: Iterable[ServedTable]) -> tuple[QueryLink, ...]:
@@ -145,16 +217,20 @@ def sample_queries(tables: Iterable[ServedTable]) -> tuple[QueryLink, ...]:
     of, time, amount = _name_in_sql(table), first(table, TIMES), first(table, _AMOUNTS)
     name = first(table, _NAMES)
     newest = f"\norder by {quoted(time)} desc nulls last" if time else ""
-    samples = {
-        f"{'the newest ' if time else ''}rows of {table.name}": f"from {of}{newest}\nlimit 100"
-    }
-    for each, order in ((name, 2), (time, 1)):
-        if each and amount:
-            samples[f"{amount} by {each}"] = (
+    rows = f"{'the newest ' if time else ''}rows of {table.name}"
+    return (
+        QueryLink(rows, f"from {of}{newest}\nlimit 100"),
+        *(
+            QueryLink(
+                f"{amount} by {each}",
                 f"select {quoted(each)}, sum({quoted(amount)}) as {quoted(amount)}\nfrom {of}\n"
-                f"group by all\norder by {order} desc nulls last\nlimit 100"
+                f"group by all\norder by {order} desc nulls last\nlimit 100",
+                kind,
             )
-    return tuple(QueryLink(words, _query_address(sql)) for words, sql in samples.items())
+            for each, order, kind in ((name, 2, ChartKind.BARS), (time, 1, ChartKind.LINE))
+            if each and amount
+        ),
+    )
 
 
 def draw_rows(answer: Mapping[str, Any], sql: str) -> Drawn | None:

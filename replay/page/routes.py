@@ -41,6 +41,7 @@ from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
 from kappa.replay.page.code_changes import ChangedPart, code_changes
+from kappa.replay.page.first_steps import first_steps, sample_board
 from kappa.replay.page.graph_layout import URGENT, DrawnNode, draw_graph
 from kappa.replay.page.graph_states import graph_states, with_folded_pipelines, worst_first
 from kappa.replay.page.open_matters import (
@@ -59,6 +60,7 @@ from kappa.replay.page.queries import (
     PersonsAnswer,
     answer_person,
     csv_answer,
+    marked_query,
     mended_query,
     queried_tables,
     sample_queries,
@@ -332,6 +334,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
+        steps=() if found else first_steps(),
         matters=matters,
         log_ends={build: _log_end_of(request, state, build) for build in stopped[:_STOPPED]},
         most_stopped=_STOPPED,
@@ -754,7 +757,7 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
 @router.get("/tables/{pipeline}/{name}")
 @needs(Act.READ, tables_in_path)
 def show_table(request: Request, pipeline: str, name: str) -> Response:
-    """Shows a table: its rows in sorted, filtered pages, its columns and checks, and an SQL input.
+    """Shows a table: its rows in sorted, filtered pages, and its columns and checks.
 
     The request's query parameters select the rows; replay/page/table_rows.py parses them.
     """
@@ -810,7 +813,6 @@ def show_table(request: Request, pipeline: str, name: str) -> Response:
         rows=rows,
         trouble=trouble,
         live=live,
-        sql=f"select *\nfrom {typed_name(found, view.whole)}\nlimit 100",
         with_origins=readable.is_all,
         checks=table_checks(view, state),
         pending=pending_change(state, found),
@@ -906,6 +908,7 @@ def show_query(request: Request, sql: AskedQuery) -> Response:
         tables=(tables := _readable_tables(request, desk, state)),
         schema=queried_tables(tables),
         mended=None if trouble is None else mended_query(sql, trouble),
+        marked=() if trouble is None else marked_query(sql, trouble),
         samples=() if sql.strip() else sample_queries(tables),
         address=f"/query?sql={quote(sql)}" if 0 < len(sql) <= LONGEST_IN_ADDRESS else "/query",
     )
@@ -1280,12 +1283,13 @@ def _topic_rates_of(request: Request) -> TopicRates:
 def show_boards(request: Request) -> Response:
     """Shows all boards of the project, and the mistakes in the files of boards."""
     desk, now = desk_of(request), datetime.now(UTC)
-    found = boards_in(desk.here.settings.project)
+    found, state = boards_in(desk.here.settings.project), desk.here.state()
     return render_page(
         request,
         "boards",
-        desk.here.state(),
+        state,
         now,
+        sample="" if found else sample_board(_readable_tables(request, desk, state)),
         boards={name: each for name, each in found.items() if not isinstance(each, KappaError)},
         wrong={name: each for name, each in found.items() if isinstance(each, KappaError)},
     )

@@ -174,14 +174,14 @@ def look_around(page: Page) -> None:
     page.get_by_role("link", name="Generation 2").click()
     expect(page.get_by_role("region", name="Tables", exact=True)).to_contain_text("delays")
 
-    page.goto("/tables/flights/delays")
+    page.goto("/query")
     page.locator("#query").fill(
         "select day, sum(flights)::bigint as flights, sum(on_time)::bigint as on_time\n"
         "from delays\ngroup by day\norder by day"
     )
     page.locator("#query").press("Control+Enter")
     expect(page.locator("#answer .chart canvas")).to_be_visible()
-    picture(page, "deploy table")
+    picture(page, "deploy query")
     page.goto("/rejects")
     expect(page.locator("#rejects")).to_contain_text("<script>", timeout=PATIENCE_MS)
     expect(page).to_have_title(re.compile("^Rejects · .+ · Kappa$"))

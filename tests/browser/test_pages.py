@@ -212,7 +212,7 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
                 picture(page, f"hostile {path[:30]} {size['width']}")
             assert page.locator("img[src=x]").count() == 0
             if path.startswith("/tables/web/"):
-                page.locator("#query").press("Control+Enter")
+                page.get_by_role("link", name="Open in Query").click()
                 expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
             assert "\u202e" not in page.content(), path
 
@@ -446,7 +446,7 @@ def test_late_samples_come_by_themselves(chromium: Browser, standing: Server) ->
 
 def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing), axe=True) as (page, seen):
-        page.goto("/tables/web/page_hits")
+        page.goto("/query")
         box = page.locator("#query")
         run(box, "select minute, hits from page_hits order by minute")
         expect(page.locator("#answer .chart canvas")).to_be_visible()
@@ -512,7 +512,7 @@ def test_a_minute_that_has_not_ended_is_pale(chromium: Browser, standing: Server
             moments = f'{today} - to_{unit}s(n::int) as "at"'
             run(page.locator("#query"), f"select {moments}, 5 as hits from range(3) of(n)")
             expect(page.locator("#answer canvas")).to_be_visible()
-            expect(page.get_by_text("day not yet complete")).to_have_count(words)
+            expect(page.get_by_text("The last day is not yet complete")).to_have_count(words)
             before, last = page.evaluate(pale)
             assert (last < before) == bool(words)
         # Chromium warns of the reading of pixels, which only this test does.
@@ -723,7 +723,7 @@ def test_who_is_not_known_any_more_is_asked_who_he_is(chromium: Browser, tmp_pat
 def test_numbers_and_times_are_the_servers(chromium: Browser, standing: Server) -> None:
     """Numbers and times do not depend on the browser's time zone."""
     with opened(chromium, at(standing), timezone_id="America/New_York") as (page, _):
-        page.goto("/tables/web/page_hits")
+        page.goto("/query")
         hours = "timestamp '2026-01-01 05:00:00' + to_hours(n::int) as at, n::int as n"
         wide = "(1152921504606846977 + n)::bigint as wide"
         run(page.locator("#query"), f"select {hours}, {wide} from range(3) of(n)")
@@ -896,6 +896,8 @@ def test_without_scripts_all_is_readable(chromium: Browser, standing: Server) ->
         page.get_by_label("Value", exact=True).fill("/page/3")
         page.get_by_role("button", name="Filter").click()
         expect(page.locator(".pages")).to_contain_text("Rows 1 to 5 of 5, by hits, largest first")
+        page.get_by_role("link", name="Open in Query").click()
+        expect(page.locator("#answer .scroll tbody tr")).to_have_count(5)
         page.locator("#query").fill("select 40 + 2 as n")
         page.get_by_role("button", name="Run").click()
         expect(page.locator("#answer .scroll tbody")).to_contain_text("42")
@@ -1067,4 +1069,8 @@ def test_empty_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None
             ensure_accessible(page)
             picture(page, f"empty {path}")
         page.goto("/")
-        expect(page.locator("main")).to_contain_text("kappa topics create && kappa deploy")
+        page.evaluate(
+            "navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }"
+        )
+        page.get_by_role("button", name="Copy").nth(2).click()
+        assert page.evaluate("copied") == "kappa topics create"

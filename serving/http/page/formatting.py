@@ -235,6 +235,17 @@ def _time_zone(column: Sequence[object], now: datetime) -> str:
     return "today, UTC" if days == {now.astimezone(UTC).date()} else "UTC"
 
 
+def with_times(rows: Sequence[Sequence[object]]) -> list[list[object]]:
+    """Converts the times with a zone in rows of JSON values, in which times are texts."""
+
+    def timed(found: object) -> object:
+        if isinstance(found, str) and _TIME.fullmatch(found):
+            return moment(found) or found
+        return found
+
+    return [[timed(each) for each in row] for row in rows]
+
+
 def value_below(found: object, zone: str) -> str:
     """Formats a value below a header with the text `zone`, as `time_zones` returns it."""
     shown = value(found)

@@ -197,6 +197,7 @@ def _environment() -> Environment:
         "below": formatting.value_below,
         "exact": formatting.exact,
         "times": formatting.times,
+        "with_times": formatting.with_times,
         "amount": formatting.amount,
         "per": formatting.per,
         "scaled": formatting.scaled,

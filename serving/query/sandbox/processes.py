@@ -120,6 +120,7 @@ class QueryWorker:
             int(told["rows"]),
             bool(told["truncated"]),
             snapshot,
+            tuple((str(pipeline), str(name)) for pipeline, name in told.get("named", ())),
         )
 
     def stream_pieces(

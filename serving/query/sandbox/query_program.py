@@ -245,10 +245,10 @@ class _Worker:
         reader, sql = self._reader(connection), request["sql"]
         with_catalogue = bool(request["wire"]["catalogue"])
         query, trees = self._ensure_query_allowed(reader, sql, with_catalogue=with_catalogue)
+        # Relations over tables that are not fetched are broken below, and not named.
+        named = tables_read(trees, sql, self._found) if request["waits"] or request["names"] else []
         if request["waits"]:
             # The server checks or fetches the files of these tables, or ends this process.
-            # Relations over others that are not fetched are broken, and not named.
-            named = tables_read(trees, sql, self._found)
             put_frame(self._way_back, NAMED, json.dumps(named).encode())
             if _take_frame(self._way_back, 0) is None:
                 sys.exit()
@@ -262,7 +262,7 @@ class _Worker:
         try:
             if with_catalogue:
                 put_catalogue(connection, query, self._found)
-            return write_answer(
+            ended = write_answer(
                 connection,
                 query,
                 {**request, "head": self._opening["head"]},
@@ -280,6 +280,7 @@ class _Worker:
                 f"the result cannot be written as {request['form']}: {error}",
                 hint="cast the column to another type in the query, or ask for JSON",
             ) from error
+        return {**ended, "named": named} if request["names"] else ended
 
     def _reader(self, connection: Connection) -> Reader:
         reader = Reader(connection, served=bool(self._found))

@@ -71,7 +71,8 @@ class Question:
 
     `rows` and `bytes` cannot exceed the sandbox's limits; if they are None, the sandbox's limits
     apply. The query can read the tables that `reader` may read. Queries of different readers never
-    run in the same process. `wire` is the form of the rows for a Postgres client.
+    run in the same process. `wire` is the form of the rows for a Postgres client. If `names` is
+    True, the reply has the names of the tables that the query reads.
     """
 
     sql: str
@@ -80,6 +81,7 @@ class Question:
     bytes: int | None = None
     reader: Identity = THIS_MACHINE
     wire: Wire = ROWS_AS_TEXT
+    names: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Reply:
     `body` is positioned at its beginning. The caller must close `body`, which deletes the file.
     Each of `columns` contains a name and DuckDB's type, and for a Postgres client also the Postgres
     type. `truncated` is True if rows were left out. `snapshot` is the snapshot that the query read.
+    `named` are the tables that the query may have read, as (pipeline, table), if the question asks
+    for names.
     """
 
     body: IO[bytes]
@@ -97,3 +101,4 @@ class Reply:
     rows: int
     truncated: bool
     snapshot: Snapshot
+    named: tuple[tuple[str, str], ...]

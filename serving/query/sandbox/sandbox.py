@@ -204,6 +204,7 @@ class Sandbox:
                 "wire": asdict(question.wire),
                 "rows": _bounded(question.rows, self.allowance.rows),
                 "bytes": _bounded(question.bytes, self.allowance.bytes),
+                "names": question.names,
                 "waits": not store.is_on_disk or opened.waits_for_files(store),
             }
         ).encode()

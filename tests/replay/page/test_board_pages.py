@@ -346,9 +346,9 @@ def test_all_charts_are_of_one_moment_though_tables_move_on(world: World) -> Non
         later = answer_board(world.store, sandbox, Board("Hits", charts[:1]), lease_seconds=60)
 
     before = ROWS * (ROWS + 1) // 2
-    assert [each.drawn for each in answer.charts] == [DrawnNumber(before, None)] * 4
+    assert [each.drawn for each in answer.charts] == [DrawnNumber(before, None, "hits")] * 4
     assert (answer.generation, answer.frontiers["web"].number) == (2, 40)
-    assert [each.drawn for each in later.charts] == [DrawnNumber(before + 4, None)]
+    assert [each.drawn for each in later.charts] == [DrawnNumber(before + 4, None, "hits")]
     assert is_behind(world.store, answer)
 
 

@@ -12,8 +12,17 @@ import pytest
 from kappa.base.errors import UsageError
 from kappa.declare.board import ChartKind
 from kappa.replay.page import boards
-from kappa.replay.page.boards import Drawn, DrawnBars, DrawnLines, DrawnNumber, DrawnRows
+from kappa.replay.page.boards import (
+    BoardAnswer,
+    Drawn,
+    DrawnBars,
+    DrawnLines,
+    DrawnNumber,
+    DrawnRows,
+)
 from kappa.serving.http.page import formatting
+from kappa.state.frontier import Frontier
+from kappa.state.offsets import Offsets
 
 NUMBER, LINE, BARS, TABLE = ChartKind.NUMBER, ChartKind.LINE, ChartKind.BARS, ChartKind.TABLE
 
@@ -36,12 +45,25 @@ def draw_answer(kind: ChartKind, given: dict[str, Any]) -> tuple[Drawn, str]:
 
 
 def test_a_number_is_one_value_and_may_have_another_beside_it() -> None:
-    assert draw_answer(NUMBER, answer("n BIGINT", [7])) == (DrawnNumber(7, None), "")
+    assert draw_answer(NUMBER, answer("n BIGINT", [7])) == (DrawnNumber(7, None, "n"), "")
     assert draw_answer(NUMBER, answer("n BIGINT, before DECIMAL(9,2)", [7, "1.50"])) == (
-        DrawnNumber(7, ("before", Decimal("1.50"))),
+        DrawnNumber(7, ("before", Decimal("1.50")), "n"),
         "",
     )
     assert draw_answer(NUMBER, answer("n BIGINT")) == (DrawnNumber(None, None), "")
+
+
+def test_the_unit_of_a_number_is_the_name_that_the_query_gives() -> None:
+    """A time has none, and the name of an expression is none."""
+    for column, value, unit in (
+        ("hits BIGINT", 7, "hits"),
+        ("sum(hits) BIGINT", 7, ""),
+        ("newest DATE", "2026-01-31", ""),
+        ("hits BIGINT", None, ""),
+    ):
+        shown, _ = draw_answer(NUMBER, answer(column, [value]))
+        assert isinstance(shown, DrawnNumber)
+        assert shown.unit == unit
 
 
 def test_bars_share_one_room_from_the_least_value_to_the_largest() -> None:
@@ -175,6 +197,17 @@ def test_the_last_point_is_open_until_its_period_ends(
 
     assert lines.open_period(at) == period
     assert DrawnLines({**chart, "time": False}, lines.last).open_period(at) == ""
+
+
+def test_a_board_is_as_of_its_oldest_frontier() -> None:
+    """A minute is open as long as one of the frontiers is within the minute."""
+    frontiers = {
+        name: Frontier(1, name, 1, Offsets(), {}, f"2026-01-31T14:0{minute}:00Z")
+        for name, minute in (("web", 6), ("shop", 5))
+    }
+
+    assert BoardAnswer(1, (), (), frontiers, has_times=True).as_of == "2026-01-31T14:05:00Z"
+    assert BoardAnswer(1, (), (), {}, has_times=False).as_of == ""
 
 
 def test_a_line_over_days_or_numbers_is_one_too() -> None:

@@ -19,14 +19,19 @@ from test_page import HTML, Page, got, intents, serving
 from typing_in import typist
 
 from kappa.base.errors import UsageError
+from kappa.declare.board import ChartKind, board_of
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
+from kappa.replay.page.boards import DrawnBars, typed_rows
 from kappa.replay.page.build_rates import HistoryPoint, joined_points, rates_over_time
 from kappa.replay.page.code_changes import changed_parts_shown
+from kappa.replay.page.first_steps import first_steps, sample_board
 from kappa.replay.page.overview import PipelineCard, pipeline_list
 from kappa.replay.page.queries import (
     draw_rows,
+    marked_query,
     mended_query,
+    ordered_rows,
     queried_tables,
     sample_queries,
 )
@@ -432,6 +437,8 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
     assert "select page, hits" in page.text
     # The rows are amounts by name.
     assert len(page.all("rect")) == 3
+    assert "5 rows · as of" in asked(lived, "from by_page limit 5").text
+    assert "1 row · generation 2" in asked(lived, "select 1").text
 
 
 def test_tables_beside_a_query_lead_to_rows_and_values(lived: Server) -> None:
@@ -479,6 +486,7 @@ def test_a_wrong_name_leads_to_the_mended_query(lived: Server, sql: str, name: s
     mended = got(lived, link)
 
     assert f"Run with {name}" in page.text
+    assert (len(page.all("del")), len(page.all("ins"))) == (1, 1) if name == "page_hits" else (2, 2)
     assert "rows · as of" in mended.text
     assert ("'page_hitz'" in sql) == ("'page_hitz'" in mended.text)
 
@@ -495,16 +503,98 @@ def test_without_a_suggestion_there_is_no_mended_query(message: str, hint: str) 
     assert mended_query("from page_hitz", UsageError(message, hint=hint)) is None
 
 
+@pytest.mark.parametrize(
+    ("sql", "message", "marked"),
+    [
+        ("from a join a", "there is no table a", "a a"),
+        ("select 'a' from a", "the query cannot be run: there is no table a", "a"),
+        ("selec 1", 'syntax error at or near "selec"', "selec"),
+        ("select (1 from t)", 'syntax error at or near "from"', "from"),
+        ("select a b c, a b c", 'syntax error at or near "c"', ""),
+        ("from b", "there is no table a", ""),
+        ("from a", "the query took too long", ""),
+        (f"from a -- {'x' * 2_000}", "there is no table a", ""),
+    ],
+)
+def test_the_place_of_a_mistake_is_marked(sql: str, message: str, marked: str) -> None:
+    """A text is no place, and a place that the message does not tell is not guessed."""
+    parts = marked_query(sql, UsageError(message))
+
+    assert " ".join(text for text, is_wrong in parts if is_wrong) == marked
+    assert "".join(text for text, _ in parts) == (sql if marked else "")
+
+
+def test_a_word_that_the_parser_refuses_is_marked(lived: Server) -> None:
+    assert len(asked(lived, "selec page from page_hits").all("mark")) == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "order"),
+    [
+        ("select page, sum(hits) from page_hits group by page", [3, 2, 1]),
+        ("select page, sum(hits) from page_hits group by page order by page", [2, 3, 1]),
+    ],
+)
+def test_rows_have_the_order_of_their_bars(sql: str, order: list[int]) -> None:
+    columns = [{"name": "page", "type": "VARCHAR"}, {"name": "hits", "type": "BIGINT"}]
+    rows = [{"page": str(hits), "hits": hits} for hits in (2, 3, 1)]
+    answer = {"columns": columns, "rows": rows, "truncated": False}
+    drawn = draw_rows(answer, sql)
+    shown = ordered_rows(typed_rows(answer), drawn, sql)
+
+    assert isinstance(drawn, DrawnBars)
+    assert [hits for _, hits in shown.rows] == [bar.value for bar in drawn.bars] == order
+
+
+def test_rows_have_the_order_of_their_line() -> None:
+    """Rows that cannot be compared stay as they are."""
+    columns = [{"name": "n", "type": "BIGINT"}, {"name": "hits", "type": "BIGINT"}]
+    for given, order in (([3, 1, 2], [1, 2, 3]), ([3, None, 2], [3, None, 2])):
+        rows = [{"n": n, "hits": 1} for n in given]
+        answer = {"columns": columns, "rows": rows, "truncated": False}
+        drawn = draw_rows(answer, "from t")
+        assert drawn is not None
+        assert [n for n, _ in ordered_rows(typed_rows(answer), drawn, "from t").rows] == order
+
+
 def test_samples_are_of_a_table_with_times(lived: Server) -> None:
     """An empty page has some. A table without times has its rows, and a name is quoted."""
     page = got(lived, "/query")
-    assert "The newest rows of page_hits Hits by page Hits by minute" in page.text
-    assert "For example" not in got(lived, "/query?sql=from+by_page").text
+    assert "Sample queries The newest rows of page_hits from page_hits order by" in page.text
+    assert "Hits by page select" in page.text
+    assert "Hits by minute select" in page.text
+    assert "Sample queries" not in got(lived, "/query?sql=from+by_page").text
     plain = ServedTable("Plain", "table", "web", "web-1", 1, (("who", "VARCHAR"), ("n", "DOUBLE")))
     rows, amounts = sample_queries([plain])
     assert (rows.text, amounts.text) == ("rows of Plain", "n by who")
     assert quote('."Plain"') in rows.address
     assert sample_queries([]) == ()
+
+
+def test_a_sample_of_a_board_is_a_board(lived: Server) -> None:
+    """Its queries are of a table that serves; without one, it is the board of a template."""
+    columns = (("who's", "VARCHAR"), ("n", "BIGINT"), ("at", "TIMESTAMP"))
+    board = board_of(
+        sample_board([ServedTable("T", "table", "web", "web-1", 1, columns)]).encode(), "b.toml"
+    )
+    kinds = [(each.title, each.kind) for each in board.charts]
+    assert kinds == [
+        ("The newest rows of T", ChartKind.TABLE),
+        ("N by who's", ChartKind.BARS),
+        ("N by at", ChartKind.LINE),
+    ]
+    assert board_of(sample_board([]).encode(), "b.toml").title == "Pages now"
+    assert "from page_hits" in got(lived, "/boards").text
+
+
+def test_an_empty_project_has_the_commands_of_a_template(tmp_path: Path) -> None:
+    with serving(World(tmp_path)) as server:
+        page = got(server, "/")
+
+    assert len(page.all("ol")) == 1
+    commands = [command for _, command in first_steps()]
+    assert commands[:3] == ["kappa init shop && cd shop", "kappa up -d", "kappa topics create"]
+    assert all(each in page.text for each in commands)
 
 
 def test_a_long_query_comes_as_a_form(lived: Server) -> None:

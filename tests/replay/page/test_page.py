@@ -978,9 +978,10 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     world.append(Staged("web", "web-f", "version-of-it", ("function web changed",)))
     rollout = max(record.number for record in world.journal.after(0))
     verdict = world.verified(rollout, "web-1")
-    samples = ((EVIL, None), *((f"/{n}", f"{n}") for n in (1, 2, 3, 4)))
+    at = "2026-01-01T08:00:00Z"
+    samples = ((EVIL, None, at), *((f"/{n}", f"{n}", at) for n in (1, 2, 3, 4)))
     failing = structs.replace(
-        verdict.checks[1], failing=7, columns=("page", "hits"), samples=samples
+        verdict.checks[1], failing=7, columns=("page", "hits", "minute"), samples=samples
     )
     world.append(
         CaughtUp(rollout, Offsets()),
@@ -999,8 +1000,10 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     checks = failed.text[failed.text.index("Check Table Condition") :]
     assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
     assert "7 16 %" in checks
-    kept = checks[checks.index("Failing rows of page_hits 5 of 7 page hits") :]
-    assert kept.index(f"{EVIL} null /1 1") < kept.index("Compared with build web-1")
+    kept = checks[checks.index("Failing rows of page_hits 5 of 7 page hits minute UTC") :]
+    assert kept.index(f"{EVIL} null 2026-01-01 08:00:00 /1 1") < kept.index(
+        "Compared with build web-1"
+    )
     assert "Start the same code again, as a new build: kappa retry web" in failed.text
     assert "kappa retry web" not in later.text
     assert "kappa deploy web" in failed.text
@@ -1161,6 +1164,16 @@ def test_a_sentence_of_a_command_has_the_times_of_a_page() -> None:
     )
     assert told == "paused since 2026-01-31 14:05:00 UTC by ada, 2026-01-31 14:05:00 UTC"
     assert formatting.times("record 2026-01-31T14") == "record 2026-01-31T14"
+
+
+def test_failing_rows_have_the_times_of_a_page() -> None:
+    """A text that only looks like a time stays a text."""
+    rows = [["/a", "2026-01-01T08:00:00Z", "2026-99-01T08:00:00Z", 3, None]]
+    (row,) = formatting.with_times(rows)
+
+    assert [formatting.value(each) for each in row] == [
+        *("/a", "2026-01-01 08:00:00 UTC", "2026-99-01T08:00:00Z", "3", "null")
+    ]
 
 
 def test_timeline_has_generations_and_rollouts_newest_first() -> None:

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def hits(page: Page) -> list[str]:
     """Returns the cells of the last column of the page's rows."""
-    place = page.words.index("Open as a query")
+    place = page.words.index("Open in Query")
     cells = [each.strip() for each in page.words[place:] if each.strip()]
     return [each for each in cells[: cells.index("Columns")] if each.isdecimal()]
 
@@ -74,6 +74,14 @@ def test_rows_are_those_of_the_address(
     assert place in page.text
     found = hits(page)
     assert (found[0], found[-1]) == (first, last)
+
+
+def test_a_header_has_the_type_of_its_column_and_marks_a_key(server: Server) -> None:
+    page = got(server, TABLE)
+
+    heads = "page key varchar minute key timestamp with time zone · UTC hits bigint"
+    assert heads in page.text
+    assert "query" not in {each.get("id") for each in page.all("textarea")}
 
 
 def test_a_click_on_a_column_sorts_and_keeps_the_filter(server: Server) -> None:

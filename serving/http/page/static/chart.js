@@ -7,12 +7,23 @@ const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFracti
 // As many digits as a tick has: rates of a quiet topic are far below one, and a tick between 0 and
 // 0.5 is at 0.25.
 const digits = (step) => { let count = 0; while (count < 9 && Math.abs(step * 10 ** count - Math.round(step * 10 ** count)) > 1e-6) count++; return count; };
-const ticks = (at, step) => (step >= 1 ? at.map((each) => compact.format(each)) : at.map((each) => each.toLocaleString("en", { maximumFractionDigits: digits(step) })));
+const tick = (each, step) => (step >= 1 ? compact.format(each) : each.toLocaleString("en", { maximumFractionDigits: digits(step) }));
+const named = (at, name) => at.map((each) => (each == null ? null : name(each)));
+// Without ticks above the largest value.
+function below(plot, at) {
+  const most = Math.max(0, ...plot.data.slice(1).flat());
+  return at.map((each) => (each <= most * (1 + 1e-9) ? each : null));
+}
+// As wide as the longest name of a tick, so that a chart fills its width.
+const gutter = (letters, least) => (plot, names, axis, turn) =>
+  turn > 1 ? plot.axes[axis]._size : Math.max(least, Math.ceil(9 + 0.66 * letters * Math.max(0, ...(names ?? []).map((each) => String(each ?? "").length))));
 // All times are UTC, as everywhere.
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
 const SPACE = { small: 70, time: 92, plain: 60 };
 const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
+// A name stands out of the chart by half at the ends: a date by more than an hour.
+const DATED_SECONDS = 2 * 86400, HALF = { clock: 26, date: 34 };
 
 // The value at the pointer, or the newest value while nobody points.
 const pointed = (plot, value, series) => value ?? (plot.cursor?.idx == null ? plot.data?.[series]?.at(-1) : null);
@@ -35,7 +46,8 @@ function drawZero(plot) {
   ctx.restore();
 }
 
-// The charts whose last point is of a period that has not ended: the line to this point is pale.
+// The charts whose last point is of a period that has not ended: the line to this point is pale,
+// and the point is a ring.
 const open = new WeakSet();
 function drawOpen(place, plot) {
   const x = plot.data[0];
@@ -48,6 +60,19 @@ function drawOpen(place, plot) {
   ctx.fillStyle = "rgb(0 0 0 / .65)";
   // A mark of a point is wider than its point.
   ctx.fillRect(from, bbox.top, end - from + 6 * devicePixelRatio, bbox.height);
+  const last = plot.valToPos(x.at(-1), "x", true);
+  ctx.globalCompositeOperation = "source-over";
+  ctx.fillStyle = colour("--sheet");
+  ctx.lineWidth = 1.6 * devicePixelRatio;
+  for (const [at, values] of plot.data.slice(1).entries()) {
+    // A person may hide a line, or look at a part of the time.
+    if (values.at(-1) == null || !plot.series[at + 1].show || last > end + 1) continue;
+    ctx.strokeStyle = plot.series[at + 1].stroke(plot, at + 1);
+    ctx.beginPath();
+    ctx.arc(last, plot.valToPos(values.at(-1), "y", true), 4 * devicePixelRatio, 0, 2 * Math.PI);
+    ctx.fill();
+    ctx.stroke();
+  }
   ctx.restore();
 }
 
@@ -59,11 +84,12 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
   const wider = letters / 11;
   const strokes = [colour("--accent"), colour("--ok"), colour("--warn"), colour("--bad"), colour("--muted")];
   const axis = { stroke: colour("--muted"), font: `${letters}px system-ui, sans-serif`, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const half = HALF[!time || x.at(-1) - x[0] >= DATED_SECONDS ? "date" : "clock"];
   const shape = bars ? uPlot.paths.bars({ size: [0.7, 64] }) : undefined;
   const options = {
     width: place.clientWidth || 300,
     height: small ? 92 : parseInt(own.getPropertyValue("--chart-height"), 10) || 260,
-    padding: small ? [6, 28, 0, 0] : [10, 34, 0, 0],
+    padding: small ? [6, 28, 0, 0] : [10, half * wider, 0, 0],
     // On a wall nobody points at a value.
     legend: { show: !small, live: !document.body.classList.contains("kiosk"), markers: { width: 0, fill: (_, at) => strokes[(at - 1) % strokes.length] } },
     hooks: { drawAxes: [drawZero], draw: [(plot) => drawOpen(place, plot)] },
@@ -72,7 +98,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, size: wider * (small ? 50 : 62), space: small ? 30 : 36, values: (_, at, __, ___, step) => ticks(at, step).map((each) => each + unit) },
+      { ...axis, grid: { ...axis.grid, filter: below }, filter: below, size: small ? 50 * wider : gutter(letters, half * wider), space: small ? 30 : 36, values: (_, at, __, ___, step) => named(at, (each) => tick(each, step) + unit) },
     ],
     series: [
       { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },

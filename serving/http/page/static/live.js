@@ -125,6 +125,19 @@ document.addEventListener("keydown", (event) => {
   search.focus();
 });
 
+// Copies the text before a button. Where a browser does not let a page copy, the text is selected.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = button.previousElementSibling;
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(text);
+  }
+});
+
 // Loads the slow parts of a page once, after the page. A part that is not ready is fetched again.
 const AGAIN_MS = 2000;
 const loaded = new WeakMap();

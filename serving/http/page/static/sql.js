@@ -1,6 +1,6 @@
 // The box for SQL. The server answers with the page of the query, as without scripts, and the
-// script takes the answer out of that page. On the Query page the address follows the query, and
-// the browser keeps the last queries.
+// script takes the answer out of that page. The address follows the query, and the browser keeps
+// the last queries.
 import { drawCharts } from "./chart.js";
 
 const form = document.getElementById("sql");
@@ -34,7 +34,7 @@ async function ask({ moved = false } = {}) {
   sortable();
   drawCharts();
   keep(sql);
-  if (past && !moved) {
+  if (!moved) {
     const address = sql.length <= LONGEST_IN_ADDRESS ? `${PAGE}?${new URLSearchParams({ sql })}` : PAGE;
     if (address !== location.pathname + location.search) history.pushState({ sql }, "", address);
   }
@@ -88,7 +88,6 @@ function keep(sql) {
 }
 
 function list() {
-  if (!past) return;
   const queries = kept();
   past.hidden = !queries.length;
   past.querySelector("ol").replaceChildren(...queries.map((sql) => {
@@ -111,14 +110,12 @@ form.addEventListener("submit", (event) => {
 box.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); }
 });
-if (past) {
-  // Back and forward: the query of that address is asked again.
-  addEventListener("popstate", (event) => {
-    box.value = event.state?.sql ?? new URLSearchParams(location.search).get("sql") ?? "";
-    if (box.value) ask({ moved: true });
-    else answer.replaceChildren();
-  });
-}
+// Back and forward: the query of that address is asked again.
+addEventListener("popstate", (event) => {
+  box.value = event.state?.sql ?? new URLSearchParams(location.search).get("sql") ?? "";
+  if (box.value) ask({ moved: true });
+  else answer.replaceChildren();
+});
 const told = document.getElementById("told");
 if (told) { asked.textContent = told.textContent; told.remove(); keep(box.value); }
 list();
