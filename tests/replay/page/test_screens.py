@@ -750,7 +750,7 @@ def test_a_log_is_followed_paged_and_downloaded(world: World) -> None:
     assert "2026-12-01 UTC" in page.text
     assert "2026-12-01 08:00:00" not in page.text
     assert "Errors 100" in page.text
-    assert "web web-1 live" in page.text
+    assert "web web-1 serving" in page.text
     assert "Pipeline web , serving build · Rollout 1" in page.text
     assert "line 399 " in f"{before.text} "
     assert [is_live(each) for each in (page, still, before)] == [True, False, False]

@@ -190,7 +190,7 @@ def test_a_folded_pipeline_stands_for_its_tables() -> None:
 
 
 def test_one_node_stands_for_several_pipelines() -> None:
-    """What the pipelines read and feed stays beside the node, and so do nodes that are kept."""
+    """Nodes that the pipelines read and feed, and nodes that are kept, stay beside the node."""
     joined = with_joined_pipelines(graph_of(), {"web", "shop"}, {"alert:busy"})
 
     nodes, edges = {each.id: each for each in joined.nodes}, edges_of(joined)
