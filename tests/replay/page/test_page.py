@@ -891,7 +891,9 @@ def build(**changes: Any) -> BuildStatus:
     [
         ({}, "Up to date"),
         ({"lag": 5}, "Behind"),
-        ({"lag": 5, "fresh_at": NOW}, "Following"),
+        ({"lag": 90, "fresh_at": NOW}, "Following"),
+        # More than it folds in a minute.
+        ({"lag": 91, "fresh_at": NOW}, "Behind"),
         ({"lag": 5, "rests": True}, "At rest"),
         ({"rests": True}, "Up to date"),
         ({"lag": None}, "Lag unknown"),
