@@ -51,6 +51,7 @@ from kappa.replay.page.open_matters import (
     superseded_failures,
 )
 from kappa.replay.page.overview import (
+    changes_text,
     impact_text,
     pipeline_cards,
     pipeline_list,
@@ -385,6 +386,7 @@ def show_rollout(request: Request, number: int) -> Response:
             for each in status.failing
             if wanted.waits and any(f"{each.kind} {each.name} " in f"{line} " for line in sends)
         ],
+        changes_text=changes_text(view.differences),
         with_parts=view.comparable
         and wanted.waits
         and bool(outlet_parts(desk.memory.birth(wanted.build))),
