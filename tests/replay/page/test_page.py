@@ -273,6 +273,10 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     places = [page.text.index(each) for each in told]
     assert places == sorted(places)
     assert {"class": "notice bad failing"} in page.all("div")
+    # The card of a pipeline does not repeat what is on the way.
+    assert page.text.count("Waiting for approval") == 1
+    # Records that were rejected are read, but not folded.
+    assert re.search(r"Lag [\d,]+ Records read [\d,]+ Rejected", page.text)
     (drift,) = (each for each in page.all("details") if (each.get("id") or "") == "drift-web")
     assert "open" not in drift
     assert EVIL in page.text

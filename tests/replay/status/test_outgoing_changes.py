@@ -117,10 +117,10 @@ def test_the_number_of_a_part_is_exact_once_the_part_is_compared() -> None:
     def made(**more: Any) -> list[str]:
         return list(outgoing_lines(after, [whole], before=after, most=100, **more))
 
+    selected = "(only rows that its condition selects)"
     assert made()[:2] == [
-        "up to 316 updates to carrier-delays (only rows that its condition selects)",
-        "up to 101 messages, for up to 316 rows, of alert late"
-        " (only rows that its condition selects)",
+        f"up to 316 updates to carrier-delays {selected}",
+        f"up to 101 messages, for up to 316 rows, of alert late {selected}",
     ]
     assert made(parts=parts) == [
         "3 inserts, 4 updates, 9 deletes to carrier-delays",
