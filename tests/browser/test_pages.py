@@ -970,7 +970,7 @@ def test_dead_letter_is_sent_again_by_click(chromium: Browser, tmp_path: Path) -
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, _):
         page.goto("/alerts")
-        page.get_by_role("button", name="Send again").click()
+        page.get_by_role("button", name="Send the dead letter again").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("1 dead letter of alert late: sent again, once")
         ensure_good(page, "dead letter")

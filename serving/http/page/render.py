@@ -44,6 +44,10 @@ HEADERS: Mapping[str, str] = {
 
 # Signs that make a text look like another (Unicode's bidirectional algorithm, UAX 9).
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# A command of a few words that is a whole part of a hint.
+_COMMAND = re.compile(
+    r"((?:^|(?<=[,;] )|(?<=, or )|(?<=see ))kappa [a-z]+(?: [^\s,;]+){0,3})(?=$|[,;])"
+)
 # The dots within dotted names.
 _NAME_DOTS = re.compile(r"(?<=[^\W\d])\.(?=[^\W\d])")
 
@@ -183,6 +187,15 @@ def _breakable(text: str) -> Markup:
     return Markup(".<wbr>").join(str(_straight(part)) for part in _NAME_DOTS.split(text))
 
 
+def _commands(hint: str) -> Markup:
+    """Renders a hint whose commands, such as `kappa logs web`, are shown as code."""
+    parts = (str(_straight(part)) for part in _COMMAND.split(hint))
+    code = Markup("<code>{}</code>")
+    return Markup().join(
+        code.format(part) if place % 2 else part for place, part in enumerate(parts)
+    )
+
+
 def _environment() -> Environment:
     # Everything is escaped, whatever a template's file is called.
     pages = Environment(
@@ -205,6 +218,7 @@ def _environment() -> Environment:
         "exact": formatting.exact,
         "times": formatting.times,
         "breakable": _breakable,
+        "commands": _commands,
         "with_times": formatting.with_times,
         "amount": formatting.amount,
         "per": formatting.per,

@@ -491,6 +491,7 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     world.notices()
     with serving(world) as server:
         page = got(server, "/alerts")
+        html = server.ask("GET", "/alerts", Accept="text/html").body.decode()
 
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
@@ -499,6 +500,10 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     # One button sends all dead letters of an alert, and the time of a failure is known.
     letters = [each for each in page.all("button") if "data-letters" in each]
     assert [each.get("data-letter") for each in letters] == [None, "msg_1"]
+    assert page.text.count("Send the dead letter again…") == 1
+    assert re.search(r"canary answered 500 First try (\d+ s ago|just now) Next try in", page.text)
+    # Commands of hints are code.
+    assert "<code>kappa alerts list</code>" in html
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
     assert {"letters-1", "newest"} <= folded
