@@ -1107,7 +1107,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
         after = got(server, f"/rollouts/{candidate}")
         receipt = got(server, "/generations/2")
 
-    # What a promote does stands beside the buttons, before the evidence.
+    # What a promote does stands above the buttons and the evidence.
     changes = "40 rows change, 2 are added: 40 → 42 rows of page_hits"
     told = f"{changes} A promote sends {' '.join(sent)}"
     assert before.text.index(told) < before.text.index("Rows that differ")
