@@ -300,13 +300,12 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
 def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing), viewport=NARROW) as (page, _):
         for path, names in (
-            ("/topics", ("Records", "Rate")),
-            ("/topics/visits", ("Role", "Build")),
+            ("/topics", ("Records", "Kept")),
             ("/alerts", ("Delivered", "Dead")),
         ):
             page.goto(path)
             tops = [
-                page.locator(f".carded td[data-of='{name}']").first.bounding_box()["y"]
+                page.locator(f".stacked td[data-of='{name}']").first.bounding_box()["y"]
                 for name in names
             ]
             assert tops[0] == tops[1], path
@@ -327,6 +326,18 @@ def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) 
         page.get_by_label("Filter: partition 0, from 6").focus()
         page.keyboard.press("Space")
         expect(filters).to_be_visible()
+        # A line says who reads the topic, until one unfolds the builds.
+        readers = page.locator("#reads-part")
+        expect(readers).to_be_hidden()
+        page.get_by_label("Read by web: serving").focus()
+        page.keyboard.press("Space")
+        expect(readers).to_be_visible()
+        # The range is that of the records in sight.
+        expect(page.locator(".first-records")).to_be_visible()
+        expect(page.locator(".all-records")).to_be_hidden()
+        page.get_by_label("Show all 50 records").check()
+        expect(page.locator(".first-records")).to_be_hidden()
+        expect(page.locator(".all-records")).to_be_visible()
 
 
 def test_the_healthy_pipelines_unfold(chromium: Browser, tmp_path: Path) -> None:
@@ -363,7 +374,8 @@ def test_nothing_of_a_narrow_page_is_cut_off(chromium: Browser, standing: Server
         page.goto("/topics/visits?value=script&order=oldest&partition=0")
         reason = page.locator(".why").first.bounding_box()
         assert reason["x"] + reason["width"] <= NARROW["width"]
-        # All builds that read the topic are in sight.
+        # All builds that read the topic are in sight, once they are unfolded.
+        page.get_by_label("Read by web").check()
         readers = page.locator(".uses .scroll").first
         assert readers.evaluate("(each) => each.scrollHeight - each.clientHeight") == 0
 

@@ -371,12 +371,14 @@ def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
         one = got(server, "/topics/visits?partition=0&start=3")
         whole = got(server, "/topics/visits")
 
-    assert "Offsets 3 to 52 of 0 to 1,233, oldest first, of partition 0" in one.text
+    # A wide window shows all records, and a narrow window the first.
+    assert "Offsets 3 to 52 Offsets 3 to 22 of 0 to 1,233, oldest first, of partition 0" in one.text
+    assert "Read by web: serving · 1,551 behind" in one.text
     assert "Filter: partition 0, from 3" in one.text
     day = datetime.fromtimestamp(1_790_000_000, UTC).strftime("%Y-%m-%d")
     assert f"Time {day} UTC" in one.text
     assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
-    assert "50 of 1,851 records, newest first" in whole.text
+    assert "50 20 of 1,851 records, newest first" in whole.text
     assert "Filter: all records" in whole.text
 
 
