@@ -98,6 +98,7 @@ from kappa.replay.page.topic import (
     RecordSearch,
     TopicView,
     as_text,
+    cut_length,
     topic_rates,
     topic_usage,
     topic_view,
@@ -1242,6 +1243,7 @@ def show_rejects(
         counted=counted,
         asked=asked,
         as_text=as_text,
+        cut_length=cut_length,
         # A redriven record mends a reject of what serves.
         can_mend=lambda each: (
             is_mendable(each)

@@ -37,7 +37,7 @@ from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.states import health_of, rollout_health
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
-from kappa.replay.page.topic import as_text, pretty_json, topic_view
+from kappa.replay.page.topic import as_text, cut_length, pretty_json, topic_view
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import ask_redrive
@@ -1315,6 +1315,11 @@ def test_a_long_value_keeps_its_beginning_and_is_cut_between_characters() -> Non
     assert as_text(b"x" * (1 << 20)) == "x" * 500 + "…"
     assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"
     assert (as_text(b"\xff" * 1000) or "").count("ff") == 500
+    # The text is cut at 400 characters, and the bytes at 500.
+    for content in (b"x" * 401, b"x" * 501, ("é" * 251).encode(), b"\xff" * 200):
+        assert cut_length(content) == len(content)
+    for content in (None, b"", b"x" * 400, "{…".encode(), b"\xff" * 9):
+        assert cut_length(content) is None
 
 
 def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> None:
