@@ -339,8 +339,8 @@ class Shop(World):
     def alerts(self) -> None:
         """Sends the messages of both alerts since generation 1.
 
-        The receiver of the alert `chat` has refused a message, and then stopped to answer. So the
-        later messages wait.
+        The receiver of the alert `chat` has refused one message, and then has failed. So the later
+        messages wait.
         """
         now = self.now.timestamp()
         found = self.log.hits(_FOLDS["web-2"][0], self.log.reached(0))
