@@ -311,6 +311,24 @@ def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: 
             assert tops[0] == tops[1], path
 
 
+def test_a_narrow_topic_folds_its_readers(chromium: Browser, standing: Server) -> None:
+    """A line says who reads the topic, until one unfolds the builds. It works without scripts."""
+    plain = opened(chromium, at(standing), viewport=NARROW, java_script_enabled=False)
+    with plain as (page, _):
+        page.goto("/topics/visits?partition=0&start=6")
+        readers = page.locator("#reads-part")
+        expect(readers).to_be_hidden()
+        page.get_by_label("Read by web: serving").focus()
+        page.keyboard.press("Space")
+        expect(readers).to_be_visible()
+        # The range is that of the records in sight.
+        expect(page.locator(".first-records")).to_be_visible()
+        expect(page.locator(".all-records")).to_be_hidden()
+        page.get_by_label("Show all 50 records").check()
+        expect(page.locator(".first-records")).to_be_hidden()
+        expect(page.locator(".all-records")).to_be_visible()
+
+
 def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) -> None:
     """A record is one line, and shows its key as soon as it is open. All works without scripts."""
     plain = opened(chromium, at(standing), viewport=NARROW, java_script_enabled=False)
@@ -326,18 +344,6 @@ def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) 
         page.get_by_label("Filter: partition 0, from 6").focus()
         page.keyboard.press("Space")
         expect(filters).to_be_visible()
-        # A line says who reads the topic, until one unfolds the builds.
-        readers = page.locator("#reads-part")
-        expect(readers).to_be_hidden()
-        page.get_by_label("Read by web: serving").focus()
-        page.keyboard.press("Space")
-        expect(readers).to_be_visible()
-        # The range is that of the records in sight.
-        expect(page.locator(".first-records")).to_be_visible()
-        expect(page.locator(".all-records")).to_be_hidden()
-        page.get_by_label("Show all 50 records").check()
-        expect(page.locator(".first-records")).to_be_hidden()
-        expect(page.locator(".all-records")).to_be_visible()
 
 
 def test_the_healthy_pipelines_unfold(chromium: Browser, tmp_path: Path) -> None:
