@@ -339,8 +339,8 @@ class Shop(World):
     def alerts(self) -> None:
         """Sends the messages of both alerts since generation 1.
 
-        The receiver of the alert `chat` does not answer any more, so one of its messages was given
-        up, and the later ones wait.
+        The receiver of the alert `chat` has refused one message, and then has failed. So the later
+        messages wait.
         """
         now = self.now.timestamp()
         found = self.log.hits(_FOLDS["web-2"][0], self.log.reached(0))
@@ -360,12 +360,14 @@ class Shop(World):
 
         cart = [row for row in rows if row[1] == "/cart"]
         answered = [at for at, *_ in cart if at <= now - _SILENT_FOR]
-        dead, *waiting = [_message("chat", *row) for row in cart[len(answered) :]]
-        put_outbox(self.store, "chat", Outbox(2, "1.web-2.1", now, tuple(waiting), None))
-        given_up = DeadLetter(dead, "chat.example answered 500", 10, time_as_text(now - 120))
+        refused, *later = cart[len(answered) :]
+        waiting = tuple(_message("chat", *row) for row in later)
+        put_outbox(self.store, "chat", Outbox(2, "1.web-2.1", now, waiting, None))
+        reason, given_up_at = "chat.example answered 400", time_as_text(refused[0] + 1)
+        given_up = DeadLetter(_message("chat", *refused), reason, 1, given_up_at)
         put_dead_letter(self.store, "chat", given_up)
         progress = AlertProgress(
-            *(2, 0, 7, now - 119, now + 240, len(answered), answered[-1]),
+            *(2, 0, 12, later[0][0] + 1, now + 240, len(answered), answered[-1]),
             "chat.example answered 500",
         )
         put_alert_progress(self.store, "chat", progress)

@@ -171,6 +171,31 @@ def impact_text(differences: Sequence[Difference]) -> str:
     return f"{number(rows)} of {amount(among, 'row')} {differ} in {amount(len(moved), 'table')}"
 
 
+def changes_text(differences: Sequence[Difference]) -> str:
+    """Describes a promote: `7 rows change, 1 is removed: 40 → 39 rows of hits`. Pure.
+
+    Several tables that differ are counted together. Returns "" if no table was compared.
+    """
+    compared = [each for each in differences if each.compared]
+    moved = [each for each in compared if not each.equal]
+    if not moved:
+        return "no row changes" if compared else ""
+    counted = (
+        (sum(each.changed for each in moved), "changes", "change"),
+        (sum(each.added for each in moved), "is added", "are added"),
+        (sum(each.removed for each in moved), "is removed", "are removed"),
+    )
+    parts = [(count, one if count == 1 else many) for count, one, many in counted if count]
+    told = ", ".join(
+        f"{number(count) if place else amount(count, 'row')} {verb}"
+        for place, (count, verb) in enumerate(parts)
+    )
+    before = number(sum(each.rows_before or 0 for each in moved))
+    after = amount(sum(each.rows_after or 0 for each in moved), "row")
+    where = f"of {moved[0].table}" if len(moved) == 1 else f"in {amount(len(moved), 'table')}"
+    return f"{told or 'only columns differ'}: {before} → {after} {where}"
+
+
 def _pipeline_card(
     pipeline: str,
     roles: Mapping[str, BuildStatus],

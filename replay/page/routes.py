@@ -51,6 +51,7 @@ from kappa.replay.page.open_matters import (
     superseded_failures,
 )
 from kappa.replay.page.overview import (
+    changes_text,
     impact_text,
     pipeline_cards,
     pipeline_list,
@@ -97,6 +98,7 @@ from kappa.replay.page.topic import (
     RecordSearch,
     TopicView,
     as_text,
+    cut_length,
     topic_rates,
     topic_usage,
     topic_view,
@@ -385,6 +387,7 @@ def show_rollout(request: Request, number: int) -> Response:
             for each in status.failing
             if wanted.waits and any(f"{each.kind} {each.name} " in f"{line} " for line in sends)
         ],
+        changes_text=changes_text(view.differences),
         with_parts=view.comparable
         and wanted.waits
         and bool(outlet_parts(desk.memory.birth(wanted.build))),
@@ -1240,6 +1243,7 @@ def show_rejects(
         counted=counted,
         asked=asked,
         as_text=as_text,
+        cut_length=cut_length,
         # A redriven record mends a reject of what serves.
         can_mend=lambda each: (
             is_mendable(each)

@@ -83,6 +83,11 @@ class SampledTable:
     counts: tuple[KindCount, ...]
 
     @property
+    def values(self) -> list[list[Any]]:
+        """Returns the rows with one value per column: the values before, then those after."""
+        return [[cell[place] for cell in row.cells] for place in (0, -1) for row in self.rows]
+
+    @property
     def is_part(self) -> bool:
         """Returns True if the sample does not contain all rows that differ."""
         return any(each.shown < each.total for each in self.counts)

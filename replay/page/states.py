@@ -17,6 +17,8 @@ from kappa.serving.outlets.sinks.sink_status import SinkStatus
 TONES = ("bad", "warn", "unknown", "busy", "ok")
 # A job that has published within this time is at work on the missing records.
 _AT_WORK_SECONDS = 10.0
+# A build that needs longer for its lag, at its known rate, is late although it is at work.
+_LATE_SECONDS = 60.0
 # The tones of the phases with which a rollout ends; every other phase is busy.
 _PHASE_TONES = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
 _CANNOT_SEND = "Cannot send"
@@ -65,7 +67,9 @@ def health_of(
         return Health("Behind", "warn")
     if rate is None:
         return Health("Measuring", "unknown", "its rate is not known yet")
-    return Health("Following", "ok") if rate else Health("Behind", "warn")
+    if build.lag > rate * _LATE_SECONDS:
+        return Health("Behind", "warn", "its lag is more than it folds in a minute")
+    return Health("Following", "ok")
 
 
 def rollout_health(rollout: Rollout, *, serves: bool = False) -> Health:

@@ -55,7 +55,8 @@ class AlertStatus:
     `waiting` are numbers of messages, and `dead` are the dead letters. Times are text for display.
     `missed` is the beginning and the end of the last period whose changes the alert has missed, or
     None. `where` is the condition on rows, if any, and `on` lists the kinds of changes that are
-    sent.
+    sent. If the alert cannot send, `tried_since` is the time of the first attempt to send what
+    waits.
     """
 
     name: str
@@ -73,6 +74,7 @@ class AlertStatus:
     cursor: str | None
     where: str | None = None
     on: tuple[str, ...] = ()
+    tried_since: str | None = None
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -253,6 +255,9 @@ def _alert_status(
         None if outbox is None else outbox.cursor,
         None if alert is None else alert.where,
         () if alert is None else alert.on,
+        time_as_text(progress.first_tried_at)
+        if progress.error and progress.first_tried_at
+        else None,
     )
 
 

@@ -167,8 +167,7 @@ def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) 
         return f"nothing to {sink.topic}"
     is_bound = is_part(sink) and part is None
     bound = "up to " if is_bound or whole.unsettled else ""
-    rows = sum(count for _, count in counted)
-    return f"{bound}{text} to {sink.topic}{_bounded_text(sink, rows) if is_bound else ''}"
+    return f"{bound}{text} to {sink.topic}{_bounded_text(sink) if is_bound else ''}"
 
 
 def _message_counts(
@@ -185,18 +184,18 @@ def _message_counts(
     rows = sum(counted[op] for op in alert.on)
     if not rows:
         return ""
-    sent, name = count_of(min(rows, most + 1), "message"), f"of alert {alert.name}"
-    if is_part(alert) and part is None:
-        return f"up to {sent} {name}{_bounded_text(alert, rows)}"
-    bound = "up to " if is_most or whole.unsettled else ""
-    about = f", for {count_of(rows, 'row')}," if rows > most + 1 else ""
-    return f"{bound}{sent}{about} {name}"
+    is_bound = is_part(alert) and part is None
+    bound = "up to " if is_bound or is_most or whole.unsettled else ""
+    most_rows = f"{'up to ' if is_bound else ''}{count_of(rows, 'row')}"
+    about = f", for {most_rows}," if rows > most + 1 else ""
+    which = _bounded_text(alert) if is_bound else ""
+    return f"{bound}{count_of(min(rows, most + 1), 'message')}{about} of alert {alert.name}{which}"
 
 
-def _bounded_text(outlet: SinkBirth | AlertBirth, rows: int) -> str:
-    """Describes for which of the rows an outlet sends something, before and after a switch."""
+def _bounded_text(outlet: SinkBirth | AlertBirth) -> str:
+    """Describes for which rows an outlet sends something, before and after a switch."""
     which = "that differ in its columns" if outlet.where is None else "that its condition selects"
-    return f" (of {count_of(rows, 'row')}, only those {which})"
+    return f" (only rows {which})"
 
 
 def _updated_rows(found: Difference) -> int:

@@ -300,16 +300,33 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
 def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing), viewport=NARROW) as (page, _):
         for path, names in (
-            ("/topics", ("Records", "Rate")),
-            ("/topics/visits", ("Role", "Build")),
+            ("/topics", ("Records", "Kept")),
             ("/alerts", ("Delivered", "Dead")),
         ):
             page.goto(path)
             tops = [
-                page.locator(f".carded td[data-of='{name}']").first.bounding_box()["y"]
+                page.locator(f".stacked td[data-of='{name}']").first.bounding_box()["y"]
                 for name in names
             ]
             assert tops[0] == tops[1], path
+
+
+def test_a_narrow_topic_folds_its_readers(chromium: Browser, standing: Server) -> None:
+    """A line says who reads the topic, until one unfolds the builds. It works without scripts."""
+    plain = opened(chromium, at(standing), viewport=NARROW, java_script_enabled=False)
+    with plain as (page, _):
+        page.goto("/topics/visits?partition=0&start=6")
+        readers = page.locator("#reads-part")
+        expect(readers).to_be_hidden()
+        page.get_by_label("Read by web: serving").focus()
+        page.keyboard.press("Space")
+        expect(readers).to_be_visible()
+        # The range is that of the records in sight.
+        expect(page.locator(".first-records")).to_be_visible()
+        expect(page.locator(".all-records")).to_be_hidden()
+        page.get_by_label("Show all 50 records").check()
+        expect(page.locator(".first-records")).to_be_hidden()
+        expect(page.locator(".all-records")).to_be_visible()
 
 
 def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) -> None:
@@ -363,7 +380,8 @@ def test_nothing_of_a_narrow_page_is_cut_off(chromium: Browser, standing: Server
         page.goto("/topics/visits?value=script&order=oldest&partition=0")
         reason = page.locator(".why").first.bounding_box()
         assert reason["x"] + reason["width"] <= NARROW["width"]
-        # All builds that read the topic are in sight.
+        # All builds that read the topic are in sight, once they are unfolded.
+        page.get_by_label("Read by web").check()
         readers = page.locator(".uses .scroll").first
         assert readers.evaluate("(each) => each.scrollHeight - each.clientHeight") == 0
 
@@ -970,7 +988,7 @@ def test_dead_letter_is_sent_again_by_click(chromium: Browser, tmp_path: Path) -
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server), axe=True) as (page, _):
         page.goto("/alerts")
-        page.get_by_role("button", name="Send again").click()
+        page.get_by_role("button", name="Send the dead letter again").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("1 dead letter of alert late: sent again, once")
         ensure_good(page, "dead letter")

@@ -14,6 +14,7 @@ from kappa.serving.query.render import cell_text, json_value
 _SHORT = 6
 # A time within a sentence, as commands write it.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # A longer value would not fit on a screen; the API returns the whole value.
 _MOST_CHARACTERS = 400
 # A time with its zone.
@@ -244,6 +245,15 @@ def with_times(rows: Sequence[Sequence[object]]) -> list[list[object]]:
         return found
 
     return [[timed(each) for each in row] for row in rows]
+
+
+def number_columns(rows: Sequence[Sequence[object]]) -> tuple[bool, ...]:
+    """Returns for each column True if it has a value, and all its values are texts of numbers."""
+    return tuple(
+        {True}
+        == {_NUMBER.fullmatch(value(each)) is not None for each in column if each is not None}
+        for column in zip(*rows, strict=True)
+    )
 
 
 def value_below(found: object, zone: str) -> str:

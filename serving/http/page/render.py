@@ -44,6 +44,12 @@ HEADERS: Mapping[str, str] = {
 
 # Signs that make a text look like another (Unicode's bidirectional algorithm, UAX 9).
 _TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# A command of a few words that is a whole part of a hint.
+_COMMAND = re.compile(
+    r"((?:^|(?<=[,;] )|(?<=, or )|(?<=see ))kappa [a-z]+(?: [^\s,;]+){0,3})(?=$|[,;])"
+)
+# The dots within dotted names.
+_NAME_DOTS = re.compile(r"(?<=[^\W\d])\.(?=[^\W\d])")
 
 
 # The headings of problems that a person meets; of other problems the kind of the error.
@@ -176,6 +182,20 @@ def _straight(found: object) -> object:
     return found
 
 
+def _breakable(text: str) -> Markup:
+    """Renders a text whose dotted names, such as `pyspark.errors`, break only after their dots."""
+    return Markup(".<wbr>").join(str(_straight(part)) for part in _NAME_DOTS.split(text))
+
+
+def _commands(hint: str) -> Markup:
+    """Renders a hint whose commands, such as `kappa logs web`, are shown as code."""
+    parts = (str(_straight(part)) for part in _COMMAND.split(hint))
+    code = Markup("<code>{}</code>")
+    return Markup().join(
+        code.format(part) if place % 2 else part for place, part in enumerate(parts)
+    )
+
+
 def _environment() -> Environment:
     # Everything is escaped, whatever a template's file is called.
     pages = Environment(
@@ -197,6 +217,8 @@ def _environment() -> Environment:
         "below": formatting.value_below,
         "exact": formatting.exact,
         "times": formatting.times,
+        "breakable": _breakable,
+        "commands": _commands,
         "with_times": formatting.with_times,
         "amount": formatting.amount,
         "per": formatting.per,
@@ -210,6 +232,7 @@ def _environment() -> Environment:
         "percent": formatting.percent,
         "shared_day": formatting.shared_day,
         "time_zones": formatting.time_zones,
+        "number_columns": formatting.number_columns,
     }
     pages.tests |= {"numeric": formatting.is_number, "brief": formatting.is_brief}
     return pages

@@ -32,12 +32,12 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import impact_text
+from kappa.replay.page.overview import changes_text, impact_text
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.states import health_of, rollout_health
 from kappa.replay.page.table import _reader_processes
 from kappa.replay.page.timeline import timeline_moments
-from kappa.replay.page.topic import as_text, pretty_json, topic_view
+from kappa.replay.page.topic import as_text, cut_length, pretty_json, topic_view
 from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import ask_redrive
@@ -109,6 +109,7 @@ PATHS = (
 
 FAILED = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
 Lived = tuple[Server, int]
+BREAK = "<wbr>"
 
 
 class Page(HTMLParser):
@@ -121,10 +122,13 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self.feed(answered.body.decode())
-        self.text = re.sub(r"\s+", " ", " ".join(self.words))
+        # Where a browser may break a name, the text has no space.
+        self.text = re.sub(r"\s+", " ", " ".join(self.words).replace(f" {BREAK} ", ""))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
+        if tag == "wbr":
+            self.words.append(BREAK)
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
@@ -269,6 +273,11 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     places = [page.text.index(each) for each in told]
     assert places == sorted(places)
     assert {"class": "notice bad failing"} in page.all("div")
+    # The card of a pipeline does not repeat what is on the way.
+    in_sight, _, _ = page.text.partition("superseded failure")
+    assert in_sight.count("Waiting for approval") == 1
+    # Records that were rejected are read, but not folded.
+    assert re.search(r"Lag [\d,]+ Records read [\d,]+ Rejected", page.text)
     (drift,) = (each for each in page.all("details") if (each.get("id") or "") == "drift-web")
     assert "open" not in drift
     assert EVIL in page.text
@@ -288,6 +297,22 @@ def test_a_rollouts_card_has_its_impact(world: World) -> None:
     one, more = Difference("c", 30, 30, changed=1), Difference("d", 8, 9, added=2, removed=1)
     assert impact_text((same, one)) == "1 of 30 rows differs in 1 table"
     assert impact_text((one, more, new)) == "4 of 40 rows differ in 2 tables"
+
+
+def test_what_a_promote_changes_is_said_in_a_line() -> None:
+    same, new = Difference("a", 3, 3), Difference("b", None, 3, added=3)
+    some = Difference("c", 40, 39, changed=7, removed=1)
+    more, wider = (
+        Difference("d", 8, 9, added=2, removed=1),
+        Difference("e", 5, 5, columns_new=("n",)),
+    )
+
+    assert changes_text((new,)) == ""
+    assert changes_text((same, new)) == "no row changes"
+    assert changes_text((same, some)) == "7 rows change, 1 is removed: 40 → 39 rows of c"
+    both = "7 rows change, 2 are added, 2 are removed: 48 → 48 rows in 2 tables"
+    assert changes_text((some, more)) == both
+    assert changes_text((wider,)) == "only columns differ: 5 → 5 rows of e"
 
 
 def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:
@@ -407,7 +432,7 @@ def test_a_rollout_shows_its_rows_before_its_progress(lived: Lived) -> None:
     server, candidate = lived
     text = got(server, f"/rollouts/{candidate}").text
 
-    heads = ("Verification: passed", "Rows that differ", "Progress")
+    heads = ("Rows that differ", "Verification: passed", "Progress")
     places = [text.rindex(each) for each in heads]
     assert places == sorted(places)
 
@@ -517,6 +542,8 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     samples = got(server, f"/rollouts/{candidate}/samples")
     assert len(samples.all("del")) == len(samples.all("ins")) == 5
     assert "page_hits 5 of 40 changed, 2 added · Show more" in samples.text
+    # The zone of times is in the header alone.
+    assert samples.text.count("UTC") == 1
     assert [each["class"] for each in samples.all("tr") if "class" in each] == [
         *(*5 * ["changed"], *2 * ["added"])
     ]
@@ -891,7 +918,9 @@ def build(**changes: Any) -> BuildStatus:
     [
         ({}, "Up to date"),
         ({"lag": 5}, "Behind"),
-        ({"lag": 5, "fresh_at": NOW}, "Following"),
+        ({"lag": 90, "fresh_at": NOW}, "Following"),
+        # More than it folds in a minute.
+        ({"lag": 91, "fresh_at": NOW}, "Behind"),
         ({"lag": 5, "rests": True}, "At rest"),
         ({"rests": True}, "Up to date"),
         ({"lag": None}, "Lag unknown"),
@@ -1066,7 +1095,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
     world.be_up()
     sent = (
         "2 inserts, 40 updates to page-hits",
-        "up to 42 messages of alert busy (of 42 rows, only those that its condition selects)",
+        "up to 42 messages of alert busy (only rows that its condition selects)",
         "42 messages of alert late",
     )
     with serving(world) as server:
@@ -1079,7 +1108,11 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
         after = got(server, f"/rollouts/{candidate}")
         receipt = got(server, "/generations/2")
 
-    assert f"Verification: passed A promote sends {' '.join(sent)}" in before.text
+    # What a promote does stands above the buttons and the evidence.
+    changes = "40 rows change, 2 are added: 40 → 42 rows of page_hits"
+    told = f"{changes} A promote sends {' '.join(sent)}"
+    assert before.text.index(told) < before.text.index("Rows that differ")
+    assert before.text.count("A promote sends") == 1
     assert would.endswith(f"(version versio…), and send {', '.join(sent)}")
     shown = "".join(f"  sends: {each}\n" for each in sent)
     assert f"rollout 2 of pipeline web waits for: kappa promote web\n{shown}" in status
@@ -1126,7 +1159,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
         would = server.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document["would"]
         again = got(server, "/rollouts/5")
 
-    assert "up to 42 messages of alert busy (of 42 rows, only those" in page.text
+    assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
     assert "Alert late cannot send: canary answered 500. Alerts" in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
@@ -1171,6 +1204,9 @@ def test_failing_rows_have_the_times_of_a_page() -> None:
     rows = [["/a", "2026-01-01T08:00:00Z", "2026-99-01T08:00:00Z", 3, None]]
     (row,) = formatting.with_times(rows)
 
+    # Numbers are aligned like numbers, although a verdict has texts.
+    texts = [["/a", "12", None, "3"], ["/b", "-1.5", None, "b"], [None, None, None, "4"]]
+    assert formatting.number_columns(texts) == (False, True, False, False)
     assert [formatting.value(each) for each in row] == [
         *("/a", "2026-01-01 08:00:00 UTC", "2026-99-01T08:00:00Z", "3", "null")
     ]
@@ -1280,6 +1316,11 @@ def test_a_long_value_keeps_its_beginning_and_is_cut_between_characters() -> Non
     assert as_text(b"x" * (1 << 20)) == "x" * 500 + "…"
     assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"
     assert (as_text(b"\xff" * 1000) or "").count("ff") == 500
+    # The text is cut at 400 characters, and the bytes at 500.
+    for content in (b"x" * 401, b"x" * 501, ("é" * 251).encode(), b"\xff" * 200):
+        assert cut_length(content) == len(content)
+    for content in (None, b"", b"x" * 400, "{…".encode(), b"\xff" * 9):
+        assert cut_length(content) is None
 
 
 def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> None:

@@ -371,12 +371,14 @@ def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
         one = got(server, "/topics/visits?partition=0&start=3")
         whole = got(server, "/topics/visits")
 
-    assert "Offsets 3 to 52 of 0 to 1,233, oldest first, of partition 0" in one.text
+    # A wide window shows all records, and a narrow window the first.
+    assert "Offsets 3 to 52 Offsets 3 to 22 of 0 to 1,233, oldest first, of partition 0" in one.text
+    assert "Read by web: serving · 1,551 behind" in one.text
     assert "Filter: partition 0, from 3" in one.text
     day = datetime.fromtimestamp(1_790_000_000, UTC).strftime("%Y-%m-%d")
     assert f"Time {day} UTC" in one.text
     assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
-    assert "50 of 1,851 records, newest first" in whole.text
+    assert "50 20 of 1,851 records, newest first" in whole.text
     assert "Filter: all records" in whole.text
 
 
@@ -491,6 +493,7 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     world.notices()
     with serving(world) as server:
         page = got(server, "/alerts")
+        html = server.ask("GET", "/alerts", Accept="text/html").body.decode()
 
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
@@ -499,6 +502,10 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     # One button sends all dead letters of an alert, and the time of a failure is known.
     letters = [each for each in page.all("button") if "data-letters" in each]
     assert [each.get("data-letter") for each in letters] == [None, "msg_1"]
+    assert page.text.count("Send the dead letter again…") == 1
+    assert re.search(r"canary answered 500 First try (\d+ s ago|just now) Next try in", page.text)
+    # Commands of hints are code.
+    assert "<code>kappa alerts list</code>" in html
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
     assert {"letters-1", "newest"} <= folded
@@ -677,7 +684,9 @@ def test_a_rollout_whose_job_died_shows_the_end_of_its_log(world: World) -> None
     box = "Failed in the stage Replay: the job of build web-f died 3 times in a row Mend it "
     assert f"{box}{TRACE[-1]} The last lines of its log {TRACE[0]}" in stage.text
     assert "Nothing has changed for readers" in stage.text[stage.text.index("The whole log") :]
-    assert "/logs/web-f" in {each["href"] for each in stage.all("a")}
+    # One link leads to the log, and a dotted name breaks after its dot.
+    assert [each["href"] for each in stage.all("a")].count("/logs/web-f") == 1
+    assert len(stage.all("wbr")) == 1
     assert read.status == 200
     assert "page.path" not in read.text
 

@@ -47,12 +47,12 @@ def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list
         (
             PART,
             differs(added=2),
-            "up to 2 inserts to carrier-delays (of 2 rows, only those that its condition selects)",
+            "up to 2 inserts to carrier-delays (only rows that its condition selects)",
         ),
         (
             replace(SINK, columns=("n",)),
             differs(changed=5),
-            "up to 5 updates to carrier-delays (of 5 rows, only those that differ in its columns)",
+            "up to 5 updates to carrier-delays (only rows that differ in its columns)",
         ),
         (PART, differs(), "nothing to carrier-delays"),
         (SINK, differs(unsettled=1, added=2), "up to 2 inserts to carrier-delays"),
@@ -117,9 +117,10 @@ def test_the_number_of_a_part_is_exact_once_the_part_is_compared() -> None:
     def made(**more: Any) -> list[str]:
         return list(outgoing_lines(after, [whole], before=after, most=100, **more))
 
+    selected = "(only rows that its condition selects)"
     assert made()[:2] == [
-        "up to 316 updates to carrier-delays (of 316 rows, only those that its condition selects)",
-        "up to 101 messages of alert late (of 316 rows, only those that its condition selects)",
+        f"up to 316 updates to carrier-delays {selected}",
+        f"up to 101 messages, for up to 316 rows, of alert late {selected}",
     ]
     assert made(parts=parts) == [
         "3 inserts, 4 updates, 9 deletes to carrier-delays",
