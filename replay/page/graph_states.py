@@ -46,7 +46,7 @@ def graph_states(
     `live` maps a pipeline to its serving build, and `health` returns the health of a build. A table
     has the state of its pipeline, unless `broken` contains the table; `broken` maps (pipeline,
     table) to the reason. `rates` maps each topic of the broker to its growth in offsets per second,
-    and is empty if the broker does not answer.
+    or to None if the growth is unknown, and is empty if the broker does not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: sink_health(each) for each in sinks}
@@ -55,8 +55,11 @@ def graph_states(
     for node in graph.nodes:
         match node.kind:
             case "topic" if node.is_deployed and rates:
-                is_there = node.name in rates
-                found[node.id] = topic_health(rates.get(node.name), is_there=is_there)
+                rate, is_there = rates.get(node.name), node.name in rates
+                # A rate that is not measured yet is no state.
+                found[node.id] = (
+                    None if is_there and rate is None else topic_health(rate, is_there=is_there)
+                )
             case "pipeline":
                 found[node.id] = pipelines.get(node.name)
             case "table" | "view" if node.change != NEW:

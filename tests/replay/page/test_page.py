@@ -1286,8 +1286,11 @@ def test_a_topics_rate_is_of_what_comes_and_not_of_what_retention_takes() -> Non
     paces = TopicRates()
     assert paces.update_rates({"a": 1000, "b": 0}, 0.0) == {"a": None, "b": None}
     assert paces.update_rates({"a": 1050, "b": 0}, 10.0) == {"a": 5.0, "b": 0.0}
+    # After a pause, the last known rate stays until there is a new one.
+    assert paces.update_rates({"a": 1060, "b": 0}, 90.0) == {"a": 5.0, "b": 0.0}
+    assert paces.update_rates({"a": 1060, "b": 0}, 92.0) == {"a": 0.0, "b": 0.0}
     # Deleted and made again.
-    assert paces.update_rates({"a": 7}, 11.0) == {"a": None}
+    assert paces.update_rates({"a": 7}, 93.0) == {"a": None}
 
 
 def test_progress_is_of_what_a_job_has_to_read() -> None:

@@ -59,7 +59,7 @@ def world(tmp_path: Path) -> World:
 
 
 NODES = (
-    *(GraphNode(f"topic:{name}", "topic", name) for name in ("busy", "quiet", "lost")),
+    *(GraphNode(f"topic:{name}", "topic", name) for name in ("busy", "quiet", "lost", "new")),
     GraphNode("topic:later", "topic", "later", is_deployed=False),
     *(GraphNode(f"pipeline:{name}", "pipeline", name) for name in ("web", "slow", "first")),
     GraphNode("table:web.hits", "table", "hits", "web"),
@@ -87,7 +87,7 @@ def test_a_table_is_as_its_pipeline_is() -> None:
         ProjectGraph(NODES, ()),
         {name: name for name in HOW},  # type: ignore[misc]  # the name stands for the build
         lambda build: HOW[build],  # type: ignore[index]
-        {"busy": 0.5, "quiet": 0.0},
+        {"busy": 0.5, "quiet": 0.0, "new": None},
         [
             SinkStatus(SinkState("out", "hits", "web", "follows"), "follows", 0.0),
             SinkStatus(SinkState("stuck", "hits", "web", "retries", error="no"), "retries", 9.0),
@@ -141,7 +141,7 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
         searched = got(server, f"/graph?search={quote(EVIL)}&open={quote(EVIL)}")
 
     links = {each.get("href", "") for each in joined.all("a")}
-    assert "The 7 pipelines that are healthy are one node: show each" in joined.text
+    assert "The 7 pipelines that are healthy are shown as one: show each" in joined.text
     assert "7 pipelines, 7 tables. Up to date" in joined.text
     assert {"/graph?zoom=50&healthy=each", "/tables/stopped/hits_b-1"} <= links
     assert "/tables#calm-2" not in links
@@ -181,7 +181,7 @@ def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
     world.goes_live(world.build("web-1", offset=1234), 1)
     world.be_up()
     with serving(world) as server:
-        assert "Nothing is late or stopped." in got(server, "/graph?only=trouble").text
+        assert "Nothing is behind or stopped." in got(server, "/graph?only=trouble").text
 
 
 # Topics.
