@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kappa.replay.page.overview import urgency
 from kappa.replay.page.states import (
-    TONES,
     Health,
     alert_health,
     broken_health,
@@ -83,24 +82,23 @@ def with_folded_pipelines(
     """Folds the healthy pipelines of a graph. Returns the graph, and the states of its nodes.
 
     One node replaces all healthy pipelines. With `each`, each of them has a node of its own, which
-    replaces its tables. A pipeline is healthy if its node is not `urgent`, and no rollout touches
-    the node. The pipelines in `opened` are not folded. Nodes are given by their ids.
+    replaces its tables. A pipeline is healthy if the tone of its state is "ok", as on the overview,
+    and no rollout touches its node. The nodes in `urgent` stay, and the pipelines in `opened` are
+    not folded. Nodes are given by their ids.
     """
     calm = {
         node.name: node.id
         for node in graph.nodes
         if node.kind == "pipeline"
-        and node.id not in urgent
+        and node.id in states
+        and states[node.id].tone == "ok"
         and not node.change
         and node.name not in opened
     }
     if each or len(calm) < _LEAST_JOINED:
         return outline_of_graph(graph, calm.keys(), urgent), states
-    known = [states[node] for node in calm.values() if node in states]
     joined = with_joined_pipelines(graph, calm.keys(), urgent)
-    if not known:
-        return joined, states
-    return joined, {**states, JOINED: min(known, key=lambda state: TONES.index(state.tone))}
+    return joined, {**states, JOINED: states[next(iter(calm.values()))]}
 
 
 def worst_first(

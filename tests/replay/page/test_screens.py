@@ -22,7 +22,7 @@ from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import routes, topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
-from kappa.replay.page.graph_states import graph_states, worst_first
+from kappa.replay.page.graph_states import graph_states, with_folded_pipelines, worst_first
 from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.states import Health, alert_health
 from kappa.replay.rollout.fold import fold_records
@@ -155,6 +155,25 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
     assert "hits_b-1" in late.text
     assert "calm-2" not in {each.get("href", "").partition("#")[2] for each in late.all("a")}
     assert "Nothing has this in its name." in searched.text
+
+
+def test_only_healthy_pipelines_are_folded() -> None:
+    """A pipeline that is behind, or whose state is not known, has a node of its own."""
+    names = ("fine", "well", "late", "unmeasured", "unknown")
+    nodes = tuple(GraphNode(f"pipeline:{name}", "pipeline", name) for name in names)
+    ok, late = Health("Up to date", "ok"), Health("Behind", "warn")
+    states = {
+        **{f"pipeline:{name}": ok for name in ("fine", "well")},
+        "pipeline:late": late,
+        "pipeline:unmeasured": Health("Measuring", "unknown"),
+    }
+
+    found, shown = with_folded_pipelines(
+        ProjectGraph(nodes, ()), states, {"pipeline:late"}, (), each=False
+    )
+
+    assert {each.name for each in found.nodes} == {"late", "unmeasured", "unknown", "2 pipelines"}
+    assert shown[JOINED] == ok
 
 
 def test_the_worst_pipelines_come_first() -> None:
