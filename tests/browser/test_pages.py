@@ -327,6 +327,11 @@ def test_the_parts_of_a_narrow_page_unfold(chromium: Browser, standing: Server) 
         page.get_by_label("Filter: partition 0, from 6").focus()
         page.keyboard.press("Space")
         expect(filters).to_be_visible()
+        page.goto("/tables/web/page_hits")
+        row = page.locator("#sampled tbody tr").nth(20)
+        expect(row).to_be_hidden()
+        page.get_by_label("Show all 40 rows, not only 20").check()
+        expect(row).to_be_visible()
 
 
 def test_the_healthy_pipelines_unfold(chromium: Browser, tmp_path: Path) -> None:
