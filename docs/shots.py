@@ -606,9 +606,9 @@ def main(folder: str | None) -> None:
                 many,
                 {"pipelines": "/"}
                 if folder is None
-                else {"pipelines": "/", "graph-many": "/graph"},
+                else {"pipelines": "/", "graph-many": "/graph", "no-boards": "/boards"},
             ),
-            (World, {} if folder is None else {"empty": "/", "no-boards": "/boards"}),
+            (World, {} if folder is None else {"empty": "/"}),
         ):
             place = Path(scratch) / make.__name__
             place.mkdir()

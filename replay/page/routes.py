@@ -334,7 +334,11 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
-        steps=() if found else first_steps(),
+        steps=()
+        if found
+        else first_steps(
+            written_pipelines(desk.here.settings.project), is_up=desk.here.running is not None
+        ),
         matters=matters,
         log_ends={build: _log_end_of(request, state, build) for build in stopped[:_STOPPED]},
         most_stopped=_STOPPED,
@@ -1289,7 +1293,7 @@ def show_boards(request: Request) -> Response:
         "boards",
         state,
         now,
-        sample="" if found else sample_board(_readable_tables(request, desk, state)),
+        sample=None if found else sample_board(_readable_tables(request, desk, state)),
         boards={name: each for name, each in found.items() if not isinstance(each, KappaError)},
         wrong={name: each for name, each in found.items() if isinstance(each, KappaError)},
     )
