@@ -263,6 +263,8 @@ class Shop(World):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, fingerprint)
+        # The newest record ends its minute, so the last point of a curve has all its records.
+        self.now -= timedelta(seconds=(self.now.second + _NEWEST_AGO + 1) % 60)
         self.log: ShopLog = ShopLog(self.now)
         self.hits = replace(HITS, checks=("hits > 0", "page like '/%'"))
         self.declared_alerts = (
