@@ -985,10 +985,18 @@ def test_dead_letter_is_sent_again_by_click(chromium: Browser, tmp_path: Path) -
 
 
 def test_answer_is_shown_as_chart_rows_or_both(chromium: Browser, standing: Server) -> None:
-    """The choice works without scripts, and a column leads to its values."""
+    """The choice works without scripts, and a column leads to its values.
+
+    Bars have all labels and numbers, so their rows are folded.
+    """
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/query?sql=from+by_page")
-        chart, rows = page.locator("#answer .bars"), page.locator("#answer .scroll")
+        expect(page.locator("#answer .bars")).to_be_visible()
+        expect(page.locator("#answer .scroll")).to_be_hidden()
+        page.locator("#answer summary", has_text="9 rows").click()
+        expect(page.locator("#answer .scroll")).to_be_visible()
+        page.goto("/query?sql=select+minute,+hits+from+page_hits")
+        chart, rows = page.locator("#answer .chart"), page.locator("#answer .scroll")
         expect(chart).to_be_visible()
         expect(rows).to_be_visible()
         page.get_by_label("chart", exact=True).check()

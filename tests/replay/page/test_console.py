@@ -438,6 +438,7 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
     assert "select page, hits" in page.text
     # The rows are amounts by name.
     assert len(page.all("rect")) == 3
+    assert "/generations/2" in {each.get("href") for each in page.all("a")}
     assert "5 rows · as of" in asked(lived, "from by_page limit 5").text
     assert "1 row · generation 2" in asked(lived, "select 1").text
 

@@ -27,7 +27,7 @@ async function ask({ moved = false } = {}) {
   if (mine !== current) return;
   answer.removeAttribute("aria-busy");
   const told = found?.querySelector("#told");
-  asked.textContent = told?.textContent ?? "";
+  asked.replaceChildren(...(told?.childNodes ?? []));
   told?.remove();
   if (found) answer.replaceChildren(...found.childNodes);
   else refuse("The server does not answer.");
@@ -117,6 +117,6 @@ addEventListener("popstate", (event) => {
   else answer.replaceChildren();
 });
 const told = document.getElementById("told");
-if (told) { asked.textContent = told.textContent; told.remove(); keep(box.value); }
+if (told) { asked.replaceChildren(...told.childNodes); told.remove(); keep(box.value); }
 list();
 sortable();
