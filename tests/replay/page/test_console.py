@@ -452,7 +452,7 @@ def test_tables_beside_a_query_lead_to_rows_and_values(lived: Server) -> None:
     assert len(found) == 3 + 2 + 5
     for each in found:
         assert "rows · as of" in got(lived, each).text
-    shown = got(lived, "/query?sql=from+by_page")
+    shown = got(lived, "/query?sql=select+minute,hits+from+page_hits")
     assert [each["id"] for each in shown.all("input") if each.get("type") == "radio"] == [
         "show-both",
         "show-chart",
