@@ -30,7 +30,7 @@ class FirstStep:
 
 
 def first_steps(written: Sequence[WrittenPipeline], *, is_up: bool) -> tuple[FirstStep, ...]:
-    """Returns the steps that are left to the first answer of a project without builds. Pure.
+    """Returns the steps that are left to the first answer of a project without builds.
 
     `written` are the pipelines that the project's files declare. If there are none, the first step
     is to write the pipeline of a template. `is_up` is True if a supervisor is running.

@@ -480,6 +480,29 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
 
 
+def test_a_query_is_coloured_while_one_types(chromium: Browser, standing: Server) -> None:
+    """The coloured text has the letters of the box, in the same lines, and is never markup."""
+    same = (
+        "() => { const [text, box] = document.querySelector('.editor').children;"
+        " const sizes = (each) => [each.clientWidth, each.clientHeight, each.scrollHeight];"
+        " return [sizes(text), sizes(box), text.textContent === `${box.value}\\n`]; }"
+    )
+    with opened(chromium, at(standing), axe=True) as (page, _):
+        page.goto("/query")
+        expect(page.locator("[data-sql] .sql-word").first).to_have_text("from")
+        box, shown = page.locator("#query"), page.locator(".editor > pre")
+        box.fill("select '<b>it''s</b>' as \"Order\" -- all of it\n" + "from page_hits " * 60)
+        expect(shown.locator(".sql-string")).to_have_text("'<b>it''s</b>'")
+        expect(shown.locator(".sql-remark")).to_have_text("-- all of it")
+        expect(shown.locator(".sql-word").first).to_have_text("select")
+        expect(shown.locator("b")).to_have_count(0)
+        text, typed, equal = page.evaluate(same)
+        assert equal
+        assert text[0] == typed[0]
+        assert abs(text[2] - typed[2]) <= 21
+        ensure_good(page, "sql coloured")
+
+
 def test_rows_of_an_answer_are_sorted_by_a_click(chromium: Browser, standing: Server) -> None:
     """Numbers by their size, nulls last, and by keyboard, too. It works after each query."""
     with opened(chromium, at(standing), axe=True) as (page, _):
