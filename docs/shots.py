@@ -181,6 +181,11 @@ class ShopLog(FakeLog):
         """Returns the key of a record: a visitor."""
         return f"visitor-{(offset * 7 + partition) % 90}".encode()
 
+    def newest_times(self, names: Iterable[str]) -> dict[str, int]:
+        """Returns the time of the newest record of each topic, in milliseconds."""
+        newest = int(1000 * (self.now.timestamp() - _NEWEST_AGO))
+        return dict.fromkeys(super().newest_times(names), newest)
+
     def reached(self, ago: float) -> Offsets:
         """Returns the end offsets of the log some seconds ago."""
         end, then = self.end(["visits"]), self.now - timedelta(seconds=ago)
