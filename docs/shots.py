@@ -181,6 +181,11 @@ class ShopLog(FakeLog):
         """Returns the key of a record: a visitor."""
         return f"visitor-{(offset * 7 + partition) % 90}".encode()
 
+    def newest_times(self, names: Iterable[str]) -> dict[str, int]:
+        """Returns the time of the newest record of each topic, in milliseconds."""
+        newest = int(1000 * (self.now.timestamp() - _NEWEST_AGO))
+        return dict.fromkeys(super().newest_times(names), newest)
+
     def reached(self, ago: float) -> Offsets:
         """Returns the end offsets of the log some seconds ago."""
         end, then = self.end(["visits"]), self.now - timedelta(seconds=ago)
@@ -263,6 +268,8 @@ class Shop(World):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, fingerprint)
+        # The newest record ends its minute, so the last point of a curve has all its records.
+        self.now -= timedelta(seconds=(self.now.second + _NEWEST_AGO + 1) % 60)
         self.log: ShopLog = ShopLog(self.now)
         self.hits = replace(HITS, checks=("hits > 0", "page like '/%'"))
         self.declared_alerts = (
@@ -608,9 +615,9 @@ def main(folder: str | None) -> None:
                 many,
                 {"pipelines": "/"}
                 if folder is None
-                else {"pipelines": "/", "graph-many": "/graph"},
+                else {"pipelines": "/", "graph-many": "/graph", "no-boards": "/boards"},
             ),
-            (World, {} if folder is None else {"empty": "/", "no-boards": "/boards"}),
+            (World, {} if folder is None else {"empty": "/"}),
         ):
             place = Path(scratch) / make.__name__
             place.mkdir()

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
 from urllib.parse import quote
 
 from kappa.replay.page.states import Health
@@ -27,17 +28,20 @@ from kappa.replay.status.graph import (
 )
 from kappa.serving.query.render import printable_text
 
-# Pixels of a node, of the room between two layers, and between two nodes of a layer.
-WIDTH, HEIGHT = 172, 58
-# A pipeline that stands for its tables too has no third line.
-_FOLDED_HEIGHT = 42
-_GAP_X, _GAP_Y = 64, 12
+# Pixels of a node, of the room between two layers, and between two nodes of a layer. Five layers
+# fit the width of a page without being made smaller.
+WIDTH, HEIGHT = 180, 64
+# A pipeline that stands for its tables too has no third line, and is as wide as its text.
+_FOLDED_HEIGHT, _MOST_WIDTH = 46, 320
+_GAP_X, _GAP_Y = 40, 12
 _EDGE_Y = 10
 _MARGIN = 14
-# The room for a text in a node, and the pixels of a letter: those of DejaVu Sans, which is wide, in
-# the large bold letters of a name. The small letters of a detail have less.
-_ROOM = WIDTH - 28
-_LETTER, _SMALL = 9.4, 0.76
+# The pixels beside a text in a node, and of a letter: those of DejaVu Sans, which is wide, in the
+# large bold letters of a name. The letters of a detail have less, and those of a label still less.
+_BESIDE = 28
+_LETTER, _SMALL, _LABEL = 9.4, 0.84, 0.83
+# The pixels between a label and the nodes to the left and right.
+_BEFORE_LABEL, _AFTER_LABEL = 9, 5
 # The room for the shape of a state beside a name.
 _MARK = 16
 _LETTERS = {
@@ -68,10 +72,10 @@ class DrawnNode:
 
     `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
     or the effect of a rollout on the node. `touch` is the effect of the rollout in full, and
-    `title` has all texts in full. `height` is in pixels. `depth` is the node's indentation in a
-    list: the number of its layer, up to a maximum. `reads` names the nodes that this node reads,
-    with rate and lag if known. `reads` is "" if the node reads only the node above it in the list,
-    and neither rate nor lag is known.
+    `title` has all texts in full. `width` and `height` are in pixels. `depth` is the node's
+    indentation in a list: the number of its layer, up to a maximum. `reads` names the nodes that
+    this node reads, with rate and lag if known. `reads` is "" if the node reads only the node above
+    it in the list, and neither rate nor lag is known.
     """
 
     node: GraphNode
@@ -86,6 +90,7 @@ class DrawnNode:
     depth: int
     reads: str
     state: Health | None
+    width: int = WIDTH
     height: int = HEIGHT
 
 
@@ -117,7 +122,18 @@ class DrawnGraph:
     height: int
     nodes: tuple[DrawnNode, ...]
     edges: tuple[DrawnEdge, ...]
-    node_width: int = WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The place of a layer in a picture: its left edge and its width, in pixels."""
+
+    left: int
+    width: int
+
+    @property
+    def right(self) -> int:
+        return self.left + self.width
 
 
 def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) -> DrawnGraph:
@@ -147,25 +163,62 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
         for depth, place in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
             layers[depth].append(place)
     tops = _tops(layers, list(chains.values()), nodes)
+    columns = _columns(graph, depths, len(layers))
     reads = _source_texts(graph, nodes)
     drawn = tuple(
-        _drawn_node(each, depths[each.id], tops[each.id], reads.get(each.id, ()), known)
+        _drawn_node(
+            each,
+            depths[each.id],
+            columns[depths[each.id]],
+            tops[each.id],
+            reads.get(each.id, ()),
+            known,
+        )
         for each in _tree_order(graph, depths, tops)
     )
     return DrawnGraph(
-        _left(len(layers)) - _GAP_X + _MARGIN if layers else 0,
+        columns[-1].right + _MARGIN if columns else 0,
         round(max((tops[each] + _height(nodes[each]) for each in nodes), default=0)) + _MARGIN,
         drawn,
         tuple(
-            _drawn_edge(each, chains[each.source, each.target], depths, tops, nodes)
+            _drawn_edge(each, chains[each.source, each.target], depths, columns, tops, nodes)
             for each in graph.edges
         ),
     )
 
 
+def _columns(graph: ProjectGraph, depths: Mapping[str, int], count: int) -> list[_Column]:
+    """Returns the places of the layers, from left to right.
+
+    A layer is as wide as its widest node. The labels of edges fit between two layers.
+    """
+    widths, gaps = [WIDTH] * count, [_MARGIN, *[_GAP_X] * (count - 1)][:count]
+    for node in graph.nodes:
+        at = depths[node.id]
+        widths[at] = max(widths[at], _node_width(node))
+    for edge in graph.edges:
+        label = max(_LABEL * _text_width(each) for each in flow_texts(edge))
+        if label:
+            at = depths[edge.target]
+            gaps[at] = max(gaps[at], ceil(_BEFORE_LABEL + label + _AFTER_LABEL))
+    columns, right = list[_Column](), 0
+    for gap, width in zip(gaps, widths, strict=True):
+        columns.append(_Column(right + gap, width))
+        right = columns[-1].right
+    return columns
+
+
+def _node_width(node: GraphNode) -> int:
+    """Returns the width of a node in pixels. A folded node is as wide as its text."""
+    if not node.is_folded:
+        return WIDTH
+    return max(WIDTH, min(_MOST_WIDTH, _BESIDE + 1 + int(_SMALL * _text_width(node.detail))))
+
+
 def _drawn_node(
     node: GraphNode,
     depth: int,
+    column: _Column,
     top: float,
     reads: Sequence[str],
     states: Mapping[str, Health],
@@ -179,21 +232,23 @@ def _drawn_node(
     # The note of a pipeline that is rolled out tells of the rollout.
     detail = "" if node.kind == "pipeline" and node.change else node.detail
     kind = "" if node.is_folded else node.kind
+    room = column.width - _BESIDE
     more = len(reads) - _MOST_SOURCES
     named = ", ".join(reads[:_MOST_SOURCES])
     return DrawnNode(
         node,
-        _left(depth),
+        column.left,
         round(top),
-        _shortened(node.name, _ROOM if state is None else _ROOM - _MARK),
-        _shortened(" · ".join(filter(None, (kind, detail))), _ROOM / _SMALL),
-        _shortened(note, _ROOM / _SMALL),
+        _shortened(node.name, room if state is None else room - _MARK),
+        _shortened(" · ".join(filter(None, (kind, detail))), room / _SMALL),
+        _shortened(note, room / _SMALL),
         touch,
         _title(node, state),
         _address(node),
         min(depth, _MOST_DEPTH),
         f"{named} and {more} more" if more > 0 else named,
         state,
+        column.width,
         _height(node),
     )
 
@@ -248,10 +303,6 @@ def _tree_order(
         found.append(nodes[node := open_.pop()])
         open_ += below.get(node, ())
     return found
-
-
-def _left(depth: int) -> int:
-    return _MARGIN + depth * (WIDTH + _GAP_X)
 
 
 def _depths(graph: ProjectGraph) -> dict[str, int]:
@@ -355,29 +406,31 @@ def _drawn_edge(
     edge: GraphEdge,
     chain: Sequence[str],
     depths: Mapping[str, int],
+    columns: Sequence[_Column],
     tops: Mapping[str, float],
     nodes: Mapping[str, GraphNode],
 ) -> DrawnEdge:
     def level(place: str) -> int:
         return round(tops[place] + _height(nodes.get(place)) / 2)
 
-    x, y = _left(depths[edge.source]) + WIDTH, level(edge.source)
+    x, y = columns[depths[edge.source]].right, level(edge.source)
     path = f"M{x} {y}"
     for depth, place in enumerate(chain[1:], start=depths[edge.source] + 1):
         is_last = place == edge.target
-        to_x, to_y = _left(depths[place] if is_last else depth), level(place)
+        column = columns[depths[place] if is_last else depth]
+        to_x, to_y = column.left, level(place)
         bend = max(_GAP_X // 2, abs(to_x - x) // 2)
         path += f"C{x + bend} {y} {to_x - bend} {to_y} {to_x} {to_y}"
         x, y = to_x, to_y
         if not is_last:
-            x += WIDTH
+            x = column.right
             path += f"H{x}"
     rate, lag = flow_texts(edge)
     return DrawnEdge(
         path,
         rate,
         lag,
-        x - 5,
+        x - _AFTER_LABEL,
         y,
         bool(nodes[edge.source].change and nodes[edge.target].change),
     )
@@ -418,7 +471,7 @@ def _address(node: GraphNode) -> str:
 
 def _shortened(text: str, room: float) -> str:
     """Shortens a text to a width of `room` pixels by replacing its middle with an ellipsis."""
-    signs = list(" ".join(printable_text(text).split()))
+    signs = list(_shown_text(text))
     widths = [_letter_width(each) for each in signs]
     if sum(widths) <= room:
         return "".join(signs)
@@ -430,6 +483,14 @@ def _shortened(text: str, room: float) -> str:
             break
         left, right = (left + 1, right) if at == left else (left, right - 1)
     return f"{''.join(signs[:left])}…{''.join(signs[right:])}"
+
+
+def _shown_text(text: str) -> str:
+    return " ".join(printable_text(text).split())
+
+
+def _text_width(text: str) -> float:
+    return sum(map(_letter_width, _shown_text(text)))
 
 
 def _letter_width(sign: str) -> float:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kappa.replay.page.overview import urgency
 from kappa.replay.page.states import (
-    TONES,
     Health,
     alert_health,
     broken_health,
@@ -46,7 +45,7 @@ def graph_states(
     `live` maps a pipeline to its serving build, and `health` returns the health of a build. A table
     has the state of its pipeline, unless `broken` contains the table; `broken` maps (pipeline,
     table) to the reason. `rates` maps each topic of the broker to its growth in offsets per second,
-    and is empty if the broker does not answer.
+    or to None if the growth is unknown, and is empty if the broker does not answer.
     """
     pipelines = {pipeline: health(build) for pipeline, build in live.items()}
     sent = {each.known.topic: sink_health(each) for each in sinks}
@@ -55,8 +54,11 @@ def graph_states(
     for node in graph.nodes:
         match node.kind:
             case "topic" if node.is_deployed and rates:
-                is_there = node.name in rates
-                found[node.id] = topic_health(rates.get(node.name), is_there=is_there)
+                rate, is_there = rates.get(node.name), node.name in rates
+                # A rate that is not measured yet is no state.
+                found[node.id] = (
+                    None if is_there and rate is None else topic_health(rate, is_there=is_there)
+                )
             case "pipeline":
                 found[node.id] = pipelines.get(node.name)
             case "table" | "view" if node.change != NEW:
@@ -80,24 +82,23 @@ def with_folded_pipelines(
     """Folds the healthy pipelines of a graph. Returns the graph, and the states of its nodes.
 
     One node replaces all healthy pipelines. With `each`, each of them has a node of its own, which
-    replaces its tables. A pipeline is healthy if its node is not `urgent`, and no rollout touches
-    the node. The pipelines in `opened` are not folded. Nodes are given by their ids.
+    replaces its tables. A pipeline is healthy if the tone of its state is "ok", as on the overview,
+    and no rollout touches its node. The nodes in `urgent` stay, and the pipelines in `opened` are
+    not folded. Nodes are given by their ids.
     """
     calm = {
         node.name: node.id
         for node in graph.nodes
         if node.kind == "pipeline"
-        and node.id not in urgent
+        and node.id in states
+        and states[node.id].tone == "ok"
         and not node.change
         and node.name not in opened
     }
     if each or len(calm) < _LEAST_JOINED:
         return outline_of_graph(graph, calm.keys(), urgent), states
-    known = [states[node] for node in calm.values() if node in states]
     joined = with_joined_pipelines(graph, calm.keys(), urgent)
-    if not known:
-        return joined, states
-    return joined, {**states, JOINED: min(known, key=lambda state: TONES.index(state.tone))}
+    return joined, {**states, JOINED: states[next(iter(calm.values()))]}
 
 
 def worst_first(

@@ -99,7 +99,8 @@ def open_matters(
 
 
 def _platform_matters(status: Status, *, supervised: bool) -> Iterator[OpenMatter]:
-    if not supervised:
+    # Without a build, nothing stands still; the overview tells a new project what to type.
+    if not supervised and status.builds:
         yield OpenMatter("not_up", "kappa is not up, so the tables stay as they are", "kappa up -d")
     if status.disk:
         yield OpenMatter(*full_disk(status.disk))

@@ -212,11 +212,11 @@ _OPEN_PIPELINES = 6
 _ZOOMS = (50, 100, 150, 200)
 # What a rollout does to a node of the graph, for people.
 _LEGEND = {
-    NEW: "new with",
-    CHANGED: "changed by",
-    REPLAYED: "computed anew by",
-    READS: "reads rows changed by",
-    REMOVED: "leaves with",
+    NEW: "new",
+    CHANGED: "changed",
+    REPLAYED: "computed anew",
+    READS: "reads changed rows",
+    REMOVED: "leaves",
 }
 # By the word in the address: the range of time of a board, with its name.
 _RANGES = {
@@ -336,7 +336,11 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         state,
         now,
         cards=found,
-        steps=() if found else first_steps(),
+        steps=()
+        if found
+        else first_steps(
+            written_pipelines(desk.here.settings.project), is_up=desk.here.running is not None
+        ),
         matters=matters,
         log_ends={build: _log_end_of(request, state, build) for build in stopped[:_STOPPED]},
         most_stopped=_STOPPED,
@@ -1016,11 +1020,11 @@ def show_graph(
     """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
     With `search`, the page shows only nodes with this text in their names, and the nodes beside
-    them. With `only=trouble`, the page shows only nodes that are late or stopped. If there are many
-    pipelines, one node replaces all healthy pipelines. With `healthy=each`, one node replaces the
-    tables of each healthy pipeline. A query parameter `open` names a pipeline that is shown with
-    its tables. If the project is too large for a picture, the page shows only topics, pipelines,
-    sinks and boards.
+    them. With `only=trouble`, the page shows only nodes that are behind or stopped. If there are
+    many pipelines, one node replaces all healthy pipelines. With `healthy=each`, one node replaces
+    the tables of each healthy pipeline. A query parameter `open` names a pipeline that is shown
+    with its tables. If the project is too large for a picture, the page shows only topics,
+    pipelines, sinks and boards.
     """
     desk, now = desk_of(request), datetime.now(UTC)
     state, status = desk.here.state(), desk.status()
@@ -1103,7 +1107,7 @@ def show_graph(
         kinds=[kind for kind in KINDS if any(each.node.kind == kind for each in drawn.nodes)],
         undeployed=any(not each.node.is_deployed for each in drawn.nodes),
         touched=[each for each in _LEGEND if each in changes],
-        legend=_LEGEND if len(numbers) == 1 else {k: f"{v} a rollout" for k, v in _LEGEND.items()},
+        legend=_LEGEND,
         tones={tone: ", ".join(found) for tone, found in words.items()},
         rollouts=[
             each
@@ -1293,7 +1297,7 @@ def show_boards(request: Request) -> Response:
         "boards",
         state,
         now,
-        sample="" if found else sample_board(_readable_tables(request, desk, state)),
+        sample=None if found else sample_board(_readable_tables(request, desk, state)),
         boards={name: each for name, each in found.items() if not isinstance(each, KappaError)},
         wrong={name: each for name, each in found.items() if isinstance(each, KappaError)},
     )

@@ -18,7 +18,7 @@ from kappa.base.units import count_of, size
 from kappa.declare.board import Board, boards_in
 from kappa.replay.rollout.rollout import Rollout
 from kappa.replay.rollout.state import State
-from kappa.replay.status.column_graph import ColumnOrigin, column_origins
+from kappa.replay.status.column_graph import UNKNOWN_YET, ColumnOrigin, column_origins
 from kappa.serving.query.pin.moments import Past
 from kappa.serving.query.reader.reader import open_reader
 from kappa.serving.query.reader.table_sql import schema_of, type_text
@@ -83,6 +83,11 @@ class TableView:
         """
         reasons = {each.origin.why_not for each in self.columns}
         return reasons.pop() if len(reasons) == 1 else ""
+
+    @property
+    def has_origins_later(self) -> bool:
+        """Returns True if the origins of the columns are unknown only until the next deploy."""
+        return self.why_no_origins == UNKNOWN_YET
 
 
 def table_view(

@@ -30,6 +30,8 @@ from kappa.tables.views.column_sources import column_sources
 from kappa.tables.views.served_rows_sql import read_sql
 
 _NOT_KNOWN = "sources not known"
+# The reason for a build that an older version of Kappa has made.
+UNKNOWN_YET = "not known before the next deploy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def _unknown_origin(birth: Birth) -> ColumnOrigin:
     """
     if birth.lineage:
         return ColumnOrigin(how="emitted by a step")
-    return ColumnOrigin(why_not="not known before the next deploy")
+    return ColumnOrigin(why_not=UNKNOWN_YET)
 
 
 def _returned_origin(

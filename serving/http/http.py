@@ -35,8 +35,6 @@ from kappa.serving.http.request_checks import OPEN, Gate
 from kappa.serving.http.rights import ensure_route_allowed, open_to_all
 from kappa.serving.http.token import WaitingLine
 
-_OVERVIEW_HINT = "the navigation above leads to every page"
-
 router = APIRouter()
 
 
@@ -184,7 +182,7 @@ async def _answer_error(request: Any, error: Exception) -> Any:
                 HttpError(
                     400,
                     f"the request cannot be read: {where}: {first['msg']}",
-                    hint=_OVERVIEW_HINT if to_a_person else f"see {API}/openapi.json",
+                    hint="" if to_a_person else f"see {API}/openapi.json",
                 )
             )
         case HTTPException():
@@ -194,7 +192,7 @@ async def _answer_error(request: Any, error: Exception) -> Any:
                     f"there is no page {request.url.path[:80]}"
                     if to_a_person and error.status_code == 404
                     else str(error.detail),
-                    hint=_OVERVIEW_HINT if to_a_person else f"{API}/openapi.json lists all paths",
+                    hint="" if to_a_person else f"{API}/openapi.json lists all paths",
                     headers=error.headers,
                 )
             )

@@ -411,6 +411,19 @@ def test_a_narrow_graph_is_a_list(chromium: Browser, standing: Server) -> None:
         expect(layers.locator("li")).to_have_count(7)
 
 
+def test_a_narrow_table_has_twenty_rows_until_one_asks_for_all(
+    chromium: Browser, standing: Server
+) -> None:
+    plain = opened(chromium, at(standing), viewport=NARROW, java_script_enabled=False)
+    with plain as (page, _):
+        page.goto("/tables/web/page_hits")
+        rows = page.locator("#sampled tbody tr")
+        expect(rows.nth(19)).to_be_visible()
+        expect(rows.nth(20)).to_be_hidden()
+        page.get_by_label("Show all 40 rows, not only 20").check()
+        expect(rows.nth(20)).to_be_visible()
+
+
 def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path: Path) -> None:
     world = lived(tmp_path)
     with serving(world) as server, opened(chromium, at(server)) as (page, _):
@@ -491,6 +504,29 @@ def test_query_is_drawn_or_explained(chromium: Browser, standing: Server) -> Non
         seen.complaints.clear()
         page.get_by_role("link", name="Run with page_hits").click()
         expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
+
+
+def test_a_query_is_coloured_while_one_types(chromium: Browser, standing: Server) -> None:
+    """The coloured text has the letters of the box, in the same lines, and is never markup."""
+    same = (
+        "() => { const [text, box] = document.querySelector('.editor').children;"
+        " const sizes = (each) => [each.clientWidth, each.clientHeight, each.scrollHeight];"
+        " return [sizes(text), sizes(box), text.textContent === `${box.value}\\n`]; }"
+    )
+    with opened(chromium, at(standing), axe=True) as (page, _):
+        page.goto("/query")
+        expect(page.locator("[data-sql] .sql-word").first).to_have_text("from")
+        box, shown = page.locator("#query"), page.locator(".editor > pre")
+        box.fill("select '<b>it''s</b>' as \"Order\" -- all of it\n" + "from page_hits " * 60)
+        expect(shown.locator(".sql-string")).to_have_text("'<b>it''s</b>'")
+        expect(shown.locator(".sql-remark")).to_have_text("-- all of it")
+        expect(shown.locator(".sql-word").first).to_have_text("select")
+        expect(shown.locator("b")).to_have_count(0)
+        text, typed, equal = page.evaluate(same)
+        assert equal
+        assert text[0] == typed[0]
+        assert abs(text[2] - typed[2]) <= 21
+        ensure_good(page, "sql coloured")
 
 
 def test_rows_of_an_answer_are_sorted_by_a_click(chromium: Browser, standing: Server) -> None:
@@ -998,10 +1034,18 @@ def test_dead_letter_is_sent_again_by_click(chromium: Browser, tmp_path: Path) -
 
 
 def test_answer_is_shown_as_chart_rows_or_both(chromium: Browser, standing: Server) -> None:
-    """The choice works without scripts, and a column leads to its values."""
+    """The choice works without scripts, and a column leads to its values.
+
+    Bars have all labels and numbers, so their rows are folded.
+    """
     with opened(chromium, at(standing), java_script_enabled=False) as (page, _):
         page.goto("/query?sql=from+by_page")
-        chart, rows = page.locator("#answer .bars"), page.locator("#answer .scroll")
+        expect(page.locator("#answer .bars")).to_be_visible()
+        expect(page.locator("#answer .scroll")).to_be_hidden()
+        page.locator("#answer summary", has_text="9 rows").click()
+        expect(page.locator("#answer .scroll")).to_be_visible()
+        page.goto("/query?sql=select+minute,+hits+from+page_hits")
+        chart, rows = page.locator("#answer .chart"), page.locator("#answer .scroll")
         expect(chart).to_be_visible()
         expect(rows).to_be_visible()
         page.get_by_label("chart", exact=True).check()

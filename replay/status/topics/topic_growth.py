@@ -18,11 +18,14 @@ _LEAST_SECONDS = 1.0
 class TopicRates:
     """Computes the growth rates of topics from repeated observations of their end offsets.
 
-    After the first observation of a topic, its rate is still unknown.
+    After the first observation of a topic, its rate is still unknown. After a pause, the last known
+    rate stays until a new rate is measured.
     """
 
     def __init__(self) -> None:
         self._paces: dict[str, Pace] = {}
+        # The last end of each topic, and the last known rate.
+        self._known: dict[str, tuple[int, float | None]] = {}
 
     def update_rates(self, ends: Mapping[str, int], at: float) -> dict[str, float | None]:
         """Returns the recent growth of each topic in offsets per second, or None if unknown.
@@ -31,7 +34,14 @@ class TopicRates:
         of the observation in seconds. Only one thread at a time may call this method.
         """
         self._paces = {name: self._paces.get(name, Pace()) for name in ends}
-        return {name: self._paces[name].rate(end, at) for name, end in ends.items()}
+        self._known = {name: (end, self._rate(name, end, at)) for name, end in ends.items()}
+        return {name: rate for name, (_, rate) in self._known.items()}
+
+    def _rate(self, name: str, end: int, at: float) -> float | None:
+        found = self._paces[name].rate(end, at)
+        last_end, last_rate = self._known.get(name, (end, None))
+        # A topic with a lower end was deleted and made again.
+        return last_rate if found is None and end >= last_end else found
 
 
 def end_sums(names: Iterable[str], log: Log) -> dict[str, int]:

@@ -109,6 +109,27 @@ def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> No
     assert "Generation 2 · web as of <time" in page
 
 
+def test_a_number_has_its_unit_unless_the_title_says_it(world: World) -> None:
+    charts = (("Page views", "page_views"), ("Hits", "visits"))
+    text = "".join(
+        f'[[chart]]\ntitle = "{title}"\nkind = "number"\nsql = "select 3 as {unit}"\n'
+        for title, unit in charts
+    )
+    world.declares_board("units", f'title = "Units"\n{text}')
+    with serving(world) as server:
+        _, page = got(server, "/boards/units")
+
+    assert ">page_views</p>" not in tile(page, "Page views")
+    assert ">visits</p>" in tile(page, "Hits")
+
+
+def test_the_rows_of_a_table_lead_to_all_of_them(lived: tuple[World, Server]) -> None:
+    _, page = got(lived[1], "/boards/pages")
+
+    assert "in Query: rows of Many" in tile(page, "Many")
+    assert "in Query: rows of" not in tile(page, "Rows")
+
+
 def test_charts_are_of_the_range_of_the_address(lived: tuple[World, Server]) -> None:
     """All rows of the world are old. A range that nobody knows is none; a kiosk keeps the range.
 
@@ -247,7 +268,7 @@ def test_the_list_says_which_charts_fail(lived: tuple[World, Server]) -> None:
     assert "web as of <time" in state
     # A curve of the first chart with lines.
     assert 'aria-label="By minute: the last 40 values, at most 40"' in state
-    assert "max 40</small>" in state
+    assert "By minute over 39 min, max 40</small>" in state
     assert "there is no kind &#39;pie&#39;" in wrong
     assert '<div id="state-größte %?#">' in named
     assert got(lived[1], "/boards/nothing/state")[0] == 404

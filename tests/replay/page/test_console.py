@@ -19,6 +19,7 @@ from test_page import HTML, Page, got, intents, serving
 from typing_in import typist
 
 from kappa.base.errors import UsageError
+from kappa.code.names import WrittenPipeline
 from kappa.declare.board import ChartKind, board_of
 from kappa.declare.sink import SinkBirth
 from kappa.kafka.producer import ProducedRecord
@@ -112,7 +113,7 @@ def test_an_address_without_a_page_says_so(lived: Server) -> None:
 
     assert page.status == 404
     assert "Nothing is here" in page.text
-    assert "There is no page /nowhere." in page.text
+    assert "There is no page /nowhere. To the overview" in page.text
 
 
 def test_the_time_of_the_last_record_is_shown(world: World) -> None:
@@ -437,6 +438,7 @@ def test_a_query_is_in_the_address(lived: Server) -> None:
     assert "select page, hits" in page.text
     # The rows are amounts by name.
     assert len(page.all("rect")) == 3
+    assert "/generations/2" in {each.get("href") for each in page.all("a")}
     assert "5 rows · as of" in asked(lived, "from by_page limit 5").text
     assert "1 row · generation 2" in asked(lived, "select 1").text
 
@@ -450,7 +452,7 @@ def test_tables_beside_a_query_lead_to_rows_and_values(lived: Server) -> None:
     assert len(found) == 3 + 2 + 5
     for each in found:
         assert "rows · as of" in got(lived, each).text
-    shown = got(lived, "/query?sql=from+by_page")
+    shown = got(lived, "/query?sql=select+minute,hits+from+page_hits")
     assert [each["id"] for each in shown.all("input") if each.get("type") == "radio"] == [
         "show-both",
         "show-chart",
@@ -574,27 +576,62 @@ def test_samples_are_of_a_table_with_times(lived: Server) -> None:
 def test_a_sample_of_a_board_is_a_board(lived: Server) -> None:
     """Its queries are of a table that serves; without one, it is the board of a template."""
     columns = (("who's", "VARCHAR"), ("n", "BIGINT"), ("at", "TIMESTAMP"))
-    board = board_of(
-        sample_board([ServedTable("T", "table", "web", "web-1", 1, columns)]).encode(), "b.toml"
-    )
+    own = sample_board([ServedTable("T", "table", "web", "web-1", 1, columns)])
+    board = board_of(own.content.encode(), own.path)
     kinds = [(each.title, each.kind) for each in board.charts]
     assert kinds == [
         ("The newest rows of T", ChartKind.TABLE),
         ("N by who's", ChartKind.BARS),
         ("N by at", ChartKind.LINE),
     ]
-    assert board_of(sample_board([]).encode(), "b.toml").title == "Pages now"
-    assert "from page_hits" in got(lived, "/boards").text
+    example = sample_board([])
+    assert board_of(example.content.encode(), example.path).title == "Pages now"
+    # The file tells its own address.
+    assert (example.path, own.is_own, example.is_own) == ("boards/pages.toml", True, False)
+    assert "/boards/pages" in example.content
+    page = got(lived, "/boards")
+    assert "from page_hits" in page.text
+    assert "no table yet" not in page.text
 
 
-def test_an_empty_project_has_the_commands_of_a_template(tmp_path: Path) -> None:
-    with serving(World(tmp_path)) as server:
-        page = got(server, "/")
+def test_an_empty_project_has_the_steps_that_are_left(tmp_path: Path) -> None:
+    """A step that is done is left out, and the commands name what the project's files declare."""
+    world = World(tmp_path)
+    with serving(world) as server:
+        page, alerts, boards = (got(server, each) for each in ("/", "/alerts", "/boards"))
+        world.be_up()
+        up = got(server, "/")
+        (tmp_path / "pipelines").mkdir()
+        code = (
+            '@pipeline(reads={"visits": Topic("sights")}, writes=[Table("seen")])\n'
+            "def web(visits): ...\n"
+        )
+        (tmp_path / "pipelines" / "web.py").write_text(code)
+        written = got(server, "/")
 
-    assert len(page.all("ol")) == 1
-    commands = [command for _, command in first_steps()]
-    assert commands[:3] == ["kappa init shop && cd shop", "kappa up -d", "kappa topics create"]
-    assert all(each in page.text for each in commands)
+    assert "kappa is not up. These steps are left" in page.text
+    assert page.text.count("kappa up -d") == 1
+    assert "kappa init" not in page.text
+    assert "pipelines/web.py" in page.text
+    assert "kappa up -d" not in up.text
+    assert "kappa produce sights FILE" in written.text
+    assert "kappa query 'from seen'" in written.text
+    assert "def web" not in written.text
+    # Nothing stands still, so nothing is open.
+    assert "kappa is not up" not in alerts.text
+    assert "There is no table yet either" in boards.text
+
+
+def test_the_steps_of_an_empty_project_end_with_an_answer() -> None:
+    """A name with a space is quoted for SQL and for the shell."""
+    copied = [each.copied for each in first_steps([], is_up=False)]
+    odd = WrittenPipeline("web", ("visits",), (("table", "Seen pages"),))
+
+    assert copied[0].count("@pipeline") == 1
+    assert copied[1:3] == ["kappa up -d", "kappa topics create"]
+    assert copied[3].startswith("echo '{")
+    assert copied[4:] == ["kappa deploy --yes", "kappa query 'from page_hits'"]
+    assert first_steps([odd], is_up=True)[-1].copied == "kappa query 'from \"Seen pages\"'"
 
 
 def test_a_long_query_comes_as_a_form(lived: Server) -> None:
@@ -677,7 +714,7 @@ def test_the_page_of_a_table_shows_sources_as_text(world: World) -> None:
     links = {each["href"] for each in page.all("a")}
     assert "/tables/web/page_hits" in links
     assert all((each["src"] or "").startswith("/static/") for each in page.all("script"))
-    assert "not known before the next deploy" in table.text
+    assert "not known before the next deploy" not in table.text
 
 
 # Topics.

@@ -22,7 +22,7 @@ from kappa.base.sections import Role
 from kappa.kafka.reader import Record
 from kappa.replay.page import routes, topic
 from kappa.replay.page.alerts import notice_rows, sorted_alerts
-from kappa.replay.page.graph_states import graph_states, worst_first
+from kappa.replay.page.graph_states import graph_states, with_folded_pipelines, worst_first
 from kappa.replay.page.open_matters import OpenMatter, open_matters
 from kappa.replay.page.states import Health, alert_health
 from kappa.replay.rollout.fold import fold_records
@@ -59,7 +59,7 @@ def world(tmp_path: Path) -> World:
 
 
 NODES = (
-    *(GraphNode(f"topic:{name}", "topic", name) for name in ("busy", "quiet", "lost")),
+    *(GraphNode(f"topic:{name}", "topic", name) for name in ("busy", "quiet", "lost", "new")),
     GraphNode("topic:later", "topic", "later", is_deployed=False),
     *(GraphNode(f"pipeline:{name}", "pipeline", name) for name in ("web", "slow", "first")),
     GraphNode("table:web.hits", "table", "hits", "web"),
@@ -87,7 +87,7 @@ def test_a_table_is_as_its_pipeline_is() -> None:
         ProjectGraph(NODES, ()),
         {name: name for name in HOW},  # type: ignore[misc]  # the name stands for the build
         lambda build: HOW[build],  # type: ignore[index]
-        {"busy": 0.5, "quiet": 0.0},
+        {"busy": 0.5, "quiet": 0.0, "new": None},
         [
             SinkStatus(SinkState("out", "hits", "web", "follows"), "follows", 0.0),
             SinkStatus(SinkState("stuck", "hits", "web", "retries", error="no"), "retries", 9.0),
@@ -141,7 +141,7 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
         searched = got(server, f"/graph?search={quote(EVIL)}&open={quote(EVIL)}")
 
     links = {each.get("href", "") for each in joined.all("a")}
-    assert "The 7 pipelines that are healthy are one node: show each" in joined.text
+    assert "The 7 pipelines that are healthy are shown as one: show each" in joined.text
     assert "7 pipelines, 7 tables. Up to date" in joined.text
     assert {"/graph?zoom=50&healthy=each", "/tables/stopped/hits_b-1"} <= links
     assert "/tables#calm-2" not in links
@@ -155,6 +155,25 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
     assert "hits_b-1" in late.text
     assert "calm-2" not in {each.get("href", "").partition("#")[2] for each in late.all("a")}
     assert "Nothing has this in its name." in searched.text
+
+
+def test_only_healthy_pipelines_are_folded() -> None:
+    """A pipeline that is behind, or whose state is not known, has a node of its own."""
+    names = ("fine", "well", "late", "unmeasured", "unknown")
+    nodes = tuple(GraphNode(f"pipeline:{name}", "pipeline", name) for name in names)
+    ok, late = Health("Up to date", "ok"), Health("Behind", "warn")
+    states = {
+        **{f"pipeline:{name}": ok for name in ("fine", "well")},
+        "pipeline:late": late,
+        "pipeline:unmeasured": Health("Measuring", "unknown"),
+    }
+
+    found, shown = with_folded_pipelines(
+        ProjectGraph(nodes, ()), states, {"pipeline:late"}, (), each=False
+    )
+
+    assert {each.name for each in found.nodes} == {"late", "unmeasured", "unknown", "2 pipelines"}
+    assert shown[JOINED] == ok
 
 
 def test_the_worst_pipelines_come_first() -> None:
@@ -181,7 +200,7 @@ def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
     world.goes_live(world.build("web-1", offset=1234), 1)
     world.be_up()
     with serving(world) as server:
-        assert "Nothing is late or stopped." in got(server, "/graph?only=trouble").text
+        assert "Nothing is behind or stopped." in got(server, "/graph?only=trouble").text
 
 
 # Topics.

@@ -76,6 +76,15 @@ def test_rows_are_those_of_the_address(
     assert (found[0], found[-1]) == (first, last)
 
 
+def test_links_to_other_rows_stand_above_and_below_the_rows(server: Server) -> None:
+    def nexts(asked: str) -> int:
+        return sum(each.get("rel") == "next" for each in got(server, f"{TABLE}{asked}").all("a"))
+
+    assert nexts("") == 2
+    assert nexts("?page=3") == 0
+    assert "Show all 50 rows, not only 20" in got(server, TABLE).text
+
+
 def test_a_header_has_the_type_of_its_column_and_marks_a_key(server: Server) -> None:
     page = got(server, TABLE)
 

@@ -18,7 +18,7 @@ from typing_in import Kappa, typist
 from kappa.base.errors import UsageError
 from kappa.code.names import written_pipelines
 from kappa.declare.sink import SinkBirth
-from kappa.replay.page.graph_layout import HEIGHT, WIDTH, draw_graph
+from kappa.replay.page.graph_layout import HEIGHT, WIDTH, DrawnGraph, draw_graph
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.status.graph import (
     JOINED,
@@ -212,6 +212,26 @@ def test_an_edge_of_several_has_the_largest_lag(lags: tuple[int | None, int]) ->
     assert with_joined_pipelines(whole, names).edges == (GraphEdge("topic:t", JOINED, 9),)
 
 
+def test_a_label_fits_between_two_layers_and_a_folded_text_into_its_node() -> None:
+    """A label does not reach back over the node at which its edge begins."""
+    counts = "24 tables, 1 view, 2 alerts"
+    ends = (
+        GraphNode("topic:t", "topic", "t"),
+        GraphNode(JOINED, "pipeline", "24 pipelines", detail=counts, is_folded=True),
+    )
+
+    def drawn(lag: int) -> DrawnGraph:
+        return draw_graph(ProjectGraph(ends, (GraphEdge("topic:t", JOINED, lag),)))
+
+    topic, joined = drawn(1_234_567_890).nodes
+    (edge,) = drawn(1_234_567_890).edges
+    letters = 6 * len(edge.lag)
+    assert topic.x + topic.width < edge.x - letters < edge.x < joined.x
+    assert drawn(0).nodes[1].x < joined.x
+    assert joined.detail == counts
+    assert joined.width > topic.width == WIDTH
+
+
 def test_a_search_shows_what_is_directly_beside() -> None:
     around = nodes_around(graph_of(), {"alert:busy"})
 
@@ -258,7 +278,7 @@ def test_no_two_nodes_of_a_picture_overlap(ways: set[tuple[str, str]]) -> None:
         ("page_hits", "page_hits"),
         ("carrier_delays_by_month", "carrier_…by_month"),
         ("W" * 40, "WWWWW…WWWW"),
-        ("i" * 27, "i" * 27),
+        ("i" * 28, "i" * 28),
         ("名" * 99, "名名名名名…名名名名"),
     ],
 )

@@ -21,7 +21,10 @@ const gutter = (letters, least) => (plot, names, axis, turn) =>
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
 // Pixels between two labels: a date is wider than an hour.
 const SPACE = { small: 70, time: 92, plain: 60 };
-const clock = (_, at, __, ___, step) => at.map((each) => (step >= 86400 ? utc(each).slice(0, 10) : utc(each).slice(11, step >= 60 ? 16 : 19)));
+// The first time of another day is its date.
+const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
+const isNewDay = (at, place) => place > 0 && utc(at[place]).slice(0, 10) !== utc(at[place - 1]).slice(0, 10);
+const clock = (_, at, __, ___, step) => at.map((each, place) => (step >= 86400 ? utc(each).slice(0, 10) : isNewDay(at, place) ? day.format(1000 * each) : utc(each).slice(11, step >= 60 ? 16 : 19)));
 // A name stands out of the chart by half at the ends: a date by more than an hour.
 const DATED_SECONDS = 2 * 86400, HALF = { clock: 26, date: 34 };
 
@@ -107,7 +110,12 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
   };
   drawn.get(place)?.destroy();
   place.replaceChildren();
-  drawn.set(place, new uPlot(options, [x, ...series.map((each) => each.values)], place));
+  // A tile may be as tall as the tiles beside it: the plot takes what the legend leaves.
+  const room = place.clientHeight;
+  const plot = new uPlot(options, [x, ...series.map((each) => each.values)], place);
+  const height = room - (place.querySelector(".u-legend")?.offsetHeight ?? 0);
+  if (height > options.height) plot.setSize({ width: options.width, height });
+  drawn.set(place, plot);
 }
 
 const shorten = (text) => (text == null ? "" : text.length > 14 ? `${text.slice(0, 13)}…` : text);

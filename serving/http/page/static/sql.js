@@ -8,8 +8,35 @@ const box = document.getElementById("query");
 const asked = document.getElementById("asked");
 const answer = document.getElementById("answer");
 const past = document.getElementById("past");
+// Remarks, strings, quoted names, words and all else. What is not closed goes to the end.
+const PARTS = /(--.*|\/\*[^]*?(?:\*\/|$))|('(?:[^']|'')*'?)|("(?:[^"]|"")*"?)|([a-z_]\w*)|[^a-z_'"/-]+|[^]/gi;
+const WORDS = new Set("all and any as asc between by case cast cross desc distinct else end except exists false filter first from full group having ilike in inner intersect interval into is join last left like limit not null nulls offset on or order outer over partition pivot qualify recursive right sample select semi then true union unpivot using values when where window with".split(" "));
 const PAGE = "/query", KEPT = "kappa-queries", MOST = 50, LONGEST_IN_ADDRESS = 2000;
 let current = 0;
+
+// Returns the text of a query with its words, names, strings and remarks marked by classes.
+function coloured(sql) {
+  const found = new DocumentFragment();
+  for (const [text, remark, string, name, word] of sql.matchAll(PARTS)) {
+    const kind = remark ? "remark" : string ? "string" : word && WORDS.has(word.toLowerCase()) ? "word" : name || word ? "name" : "";
+    const part = kind ? document.createElement("span") : document.createTextNode(text);
+    if (kind) { part.className = `sql-${kind}`; part.textContent = text; }
+    found.append(part);
+  }
+  return found;
+}
+
+// The box itself shows one colour: a text of the same letters lies over it.
+const shade = document.createElement("pre");
+shade.setAttribute("aria-hidden", "true");
+function paint() {
+  // A last line without a letter has a height, too.
+  shade.replaceChildren(coloured(`${box.value}\n`));
+  shade.scrollTop = box.scrollTop;
+}
+box.before(shade);
+box.addEventListener("input", paint);
+box.addEventListener("scroll", () => { shade.scrollTop = box.scrollTop; });
 
 async function ask({ moved = false } = {}) {
   const mine = ++current, sql = box.value;
@@ -27,7 +54,7 @@ async function ask({ moved = false } = {}) {
   if (mine !== current) return;
   answer.removeAttribute("aria-busy");
   const told = found?.querySelector("#told");
-  asked.textContent = told?.textContent ?? "";
+  asked.replaceChildren(...(told?.childNodes ?? []));
   told?.remove();
   if (found) answer.replaceChildren(...found.childNodes);
   else refuse("The server does not answer.");
@@ -95,7 +122,7 @@ function list() {
     button.type = "button";
     button.className = "plainly id";
     button.textContent = sql.replace(/\s+/g, " ").slice(0, 120);
-    button.addEventListener("click", () => { box.value = sql; ask(); box.focus(); });
+    button.addEventListener("click", () => { box.value = sql; paint(); ask(); box.focus(); });
     item.append(button);
     return item;
   }));
@@ -113,10 +140,13 @@ box.addEventListener("keydown", (event) => {
 // Back and forward: the query of that address is asked again.
 addEventListener("popstate", (event) => {
   box.value = event.state?.sql ?? new URLSearchParams(location.search).get("sql") ?? "";
+  paint();
   if (box.value) ask({ moved: true });
   else answer.replaceChildren();
 });
 const told = document.getElementById("told");
-if (told) { asked.textContent = told.textContent; told.remove(); keep(box.value); }
+if (told) { asked.replaceChildren(...told.childNodes); told.remove(); keep(box.value); }
+for (const each of document.querySelectorAll("[data-sql]")) each.replaceChildren(coloured(each.textContent));
+paint();
 list();
 sortable();
