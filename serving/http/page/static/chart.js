@@ -14,7 +14,7 @@ function below(plot, at) {
   const most = Math.max(0, ...plot.data.slice(1).flat());
   return at.map((each) => (each <= most * (1 + 1e-9) ? each : null));
 }
-// As wide as the longest name of a tick, so that a chart fills its width.
+// As wide as the longest name of a tick, at least as five letters: other ticks seldom move the plot.
 const gutter = (letters, least) => (plot, names, axis, turn) =>
   turn > 1 ? plot.axes[axis]._size : Math.max(least, Math.ceil(9 + 0.66 * letters * Math.max(0, ...(names ?? []).map((each) => String(each ?? "").length))));
 // All times are UTC, as everywhere.
@@ -101,7 +101,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, grid: { ...axis.grid, filter: below }, filter: below, size: small ? 50 * wider : gutter(letters, half * wider), space: small ? 30 : 36, values: (_, at, __, ___, step) => named(at, (each) => tick(each, step) + unit) },
+      { ...axis, grid: { ...axis.grid, filter: below }, filter: below, size: small ? 50 * wider : gutter(letters, 46 * wider), space: small ? 30 : 36, values: (_, at, __, ___, step) => named(at, (each) => tick(each, step) + unit) },
     ],
     series: [
       { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
@@ -110,12 +110,14 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
   };
   drawn.get(place)?.destroy();
   place.replaceChildren();
-  // A tile may be as tall as the tiles beside it: the plot takes what the legend leaves.
+  // A tile may be as tall as the tiles beside it: the plot takes what the legend leaves. The legend
+  // has its height, and the plot can be sized, once the plot is drawn.
   const room = place.clientHeight;
-  const plot = new uPlot(options, [x, ...series.map((each) => each.values)], place);
-  const height = room - (place.querySelector(".u-legend")?.offsetHeight ?? 0);
-  if (height > options.height) plot.setSize({ width: options.width, height });
-  drawn.set(place, plot);
+  options.hooks.ready = [(plot) => queueMicrotask(() => {
+    const height = room - (place.querySelector(".u-legend")?.offsetHeight ?? 0);
+    if (height > options.height) plot.setSize({ width: options.width, height });
+  })];
+  drawn.set(place, new uPlot(options, [x, ...series.map((each) => each.values)], place));
 }
 
 const shorten = (text) => (text == null ? "" : text.length > 14 ? `${text.slice(0, 13)}…` : text);
