@@ -211,7 +211,8 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
                 ensure_fits(page)
                 picture(page, f"hostile {path[:30]} {size['width']}")
             assert page.locator("img[src=x]").count() == 0
-            if path.startswith("/tables/web/"):
+            # The view has no column of the name by which this address filters.
+            if path.startswith("/tables/web/") and "column=" not in path:
                 page.get_by_role("link", name="Open in Query").click()
                 expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
             assert "\u202e" not in page.content(), path
