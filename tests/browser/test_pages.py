@@ -421,8 +421,17 @@ def test_a_narrow_table_has_twenty_rows_until_one_asks_for_all(
         rows = page.locator("#sampled tbody tr")
         expect(rows.nth(19)).to_be_visible()
         expect(rows.nth(20)).to_be_hidden()
-        page.get_by_label("Show all 40 rows, not only 20").check()
+        expect(page.locator(".first-records")).to_contain_text("Rows 1 to 20 of 40")
+        expect(page.locator(".all-records")).to_be_hidden()
+        expect(page.locator(".filter")).to_be_hidden()
+        page.get_by_label("Show 20 more").check()
         expect(rows.nth(20)).to_be_visible()
+        expect(page.locator(".all-records")).to_contain_text("Rows 1 to 40 of 40")
+        expect(page.locator(".first-records")).to_be_hidden()
+        page.get_by_label("Filter: all rows").check()
+        expect(page.locator(".filter")).to_be_visible()
+        page.get_by_label("Show only 20").uncheck()
+        expect(rows.nth(20)).to_be_hidden()
 
 
 def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path: Path) -> None:
