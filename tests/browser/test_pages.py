@@ -1146,3 +1146,11 @@ def test_empty_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None
         )
         page.get_by_role("button", name="Copy").nth(2).click()
         assert page.evaluate("copied") == "kappa topics create"
+        # In a narrow window a command scrolls, and breaks nowhere.
+        page.set_viewport_size(NARROW)
+        ensure_accessible(page)
+        ensure_fits(page)
+        heights = page.locator(".copied > code").evaluate_all(
+            "(found) => found.map((each) => each.clientHeight)"
+        )
+        assert len({*heights}) == 1
