@@ -298,8 +298,8 @@ def test_a_kiosk_has_neither_frame_nor_rows_to_open(lived: tuple[World, Server])
     assert "<nav" not in page
     assert "<details" not in page
     assert 'id="line"' in page
-    assert "Open query" in framed
-    assert "Open query" not in page
+    assert ">Open in Query</a>" in framed
+    assert "Open in Query" not in page
     figure = f">{ROWS * (ROWS + 1) // 2}</p>"
     assert (figure in tile(page, "Hits"), figure in tile(framed, "Hits")) == (True, True)
 
