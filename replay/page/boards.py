@@ -190,17 +190,18 @@ class BoardAnswer:
     def curve(self) -> tuple[str, Sequence[float], float] | None:
         """Returns the title and the last values of the first line chart, or None if it has none.
 
-        The last element is the time from the first to the last of these values in seconds, or 0 if
-        the chart is not over times. Charts with a value below zero, or with a single value, are
-        passed over.
+        The last element is the time that these values cover in seconds, or 0 if the chart is not
+        over times. The last value covers as much time as the others in the mean. Charts with a
+        value below zero, or with a single value, are passed over.
         """
         for each in self.charts:
             if isinstance(each.drawn, DrawnLines):
                 chart = each.drawn.chart
                 x, values = chart["x"][-_CURVE:], chart["series"][0]["values"][-_CURVE:]
                 values = [at or 0.0 for at in values]
-                if len(values) > 1 and min(values) >= 0:
-                    return each.chart.title, values, x[-1] - x[0] if chart["time"] else 0.0
+                if (count := len(values)) > 1 and min(values) >= 0:
+                    covered = (x[-1] - x[0]) * count / (count - 1) if chart["time"] else 0.0
+                    return each.chart.title, values, covered
         return None
 
     @property

@@ -43,7 +43,7 @@ def _steps(written: Sequence[WrittenPipeline], *, is_up: bool) -> Iterator[First
         content = template_files(_TEMPLATE)[_PIPELINE].decode()
         yield FirstStep("Write a pipeline, for example this file:", content, _PIPELINE)
     if not is_up:
-        yield FirstStep("Start the broker, the jobs and this page", "kappa up -d")
+        yield FirstStep("Start the broker and the jobs", "kappa up -d")
     yield FirstStep("Make the topics that the pipelines read", "kappa topics create")
     if written:
         topic = next((name for each in written for name in each.topics), "TOPIC")

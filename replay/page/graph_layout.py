@@ -8,13 +8,13 @@ this node reads.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from urllib.parse import quote
 
-from kappa.replay.page.states import Health
+from kappa.replay.page.states import BEHIND, Health
 from kappa.replay.status.graph import (
     CHANGED,
     NEW,
@@ -71,11 +71,11 @@ class DrawnNode:
     """A node in a picture: its upper left corner in pixels, its texts, and the address of its page.
 
     `name`, `detail` and `note` are shortened to fit into the node. `note` is the state of the node,
-    or the effect of a rollout on the node. `touch` is the effect of the rollout in full, and
-    `title` has all texts in full. `width` and `height` are in pixels. `depth` is the node's
-    indentation in a list: the number of its layer, up to a maximum. `reads` names the nodes that
-    this node reads, with rate and lag if known. `reads` is "" if the node reads only the node above
-    it in the list, and neither rate nor lag is known.
+    the lag of a pipeline that is behind, or the effect of a rollout on the node. `touch` is the
+    effect of the rollout in full, and `title` has all texts in full. `width` and `height` are in
+    pixels. `depth` is the node's indentation in a list: the number of its layer, up to a maximum.
+    `reads` names the nodes that this node reads, with rate and lag if known. `reads` is "" if the
+    node reads only the node above it in the list, and neither rate nor lag is known.
     """
 
     node: GraphNode
@@ -99,8 +99,9 @@ class DrawnEdge:
     """An edge in a picture: the data of an SVG path, and the labels `rate` and `lag`.
 
     The page writes the rate above the point (`x`, `y`), and the lag below this point. The point is
-    near the end of the edge, because many edges may begin at the same node. `is_touched` is True if
-    a rollout affects both nodes of the edge.
+    near the end of the edge, because many edges may begin at the same node. `lag` is "" if the node
+    at the end has the lag in its note. `is_touched` is True if a rollout affects both nodes of the
+    edge.
     """
 
     path: str
@@ -125,7 +126,7 @@ class DrawnGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _LayerPlace:
     """The place of a layer in a picture: its left edge and its width, in pixels."""
 
     left: int
@@ -143,6 +144,7 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
     have equal pictures. `states` maps the ids of nodes to their states.
     """
     nodes, known = {each.id: each for each in graph.nodes}, states or {}
+    late = _late_nodes(graph, known)
     depths = _depths(graph)
     # An edge across layers has a place in each of them, so that it passes between the nodes.
     chains = {
@@ -163,7 +165,7 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
         for depth, place in enumerate(chain[1:-1], start=depths[chain[0]] + 1):
             layers[depth].append(place)
     tops = _tops(layers, list(chains.values()), nodes)
-    columns = _columns(graph, depths, len(layers))
+    columns = _columns(graph, depths, len(layers), late)
     reads = _source_texts(graph, nodes)
     drawn = tuple(
         _drawn_node(
@@ -173,6 +175,7 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
             tops[each.id],
             reads.get(each.id, ()),
             known,
+            late.get(each.id),
         )
         for each in _tree_order(graph, depths, tops)
     )
@@ -181,13 +184,44 @@ def draw_graph(graph: ProjectGraph, states: Mapping[str, Health] | None = None) 
         round(max((tops[each] + _height(nodes[each]) for each in nodes), default=0)) + _MARGIN,
         drawn,
         tuple(
-            _drawn_edge(each, chains[each.source, each.target], depths, columns, tops, nodes)
+            _drawn_edge(
+                *(each, chains[each.source, each.target], depths, columns, tops, nodes),
+                _labels(each, late),
+            )
             for each in graph.edges
         ),
     )
 
 
-def _columns(graph: ProjectGraph, depths: Mapping[str, int], count: int) -> list[_Column]:
+def _late_nodes(graph: ProjectGraph, states: Mapping[str, Health]) -> dict[str, int]:
+    """Returns the lag of each pipeline whose node tells the lag, in offsets, by the node's id.
+
+    These are the pipelines in the state `BEHIND`. A folded node has no room for its state.
+    """
+    late = {
+        each.id
+        for each in graph.nodes
+        if each.kind == "pipeline"
+        and not each.is_folded
+        and each.id in states
+        and states[each.id].word == BEHIND
+    }
+    found: dict[str, int] = {}
+    for edge in graph.edges:
+        if edge.target in late and edge.lag:
+            found[edge.target] = found.get(edge.target, 0) + edge.lag
+    return found
+
+
+def _labels(edge: GraphEdge, late: Collection[str]) -> tuple[str, str]:
+    """Returns the labels of an edge: the rate, and the lag unless the node in `late` tells it."""
+    rate, lag = flow_texts(edge)
+    return rate, "" if edge.target in late else lag
+
+
+def _columns(
+    graph: ProjectGraph, depths: Mapping[str, int], count: int, late: Collection[str]
+) -> list[_LayerPlace]:
     """Returns the places of the layers, from left to right.
 
     A layer is as wide as its widest node. The labels of edges fit between two layers.
@@ -197,13 +231,13 @@ def _columns(graph: ProjectGraph, depths: Mapping[str, int], count: int) -> list
         at = depths[node.id]
         widths[at] = max(widths[at], _node_width(node))
     for edge in graph.edges:
-        label = max(_LABEL * _text_width(each) for each in flow_texts(edge))
+        label = max(_LABEL * _text_width(each) for each in _labels(edge, late))
         if label:
             at = depths[edge.target]
             gaps[at] = max(gaps[at], ceil(_BEFORE_LABEL + label + _AFTER_LABEL))
-    columns, right = list[_Column](), 0
+    columns, right = list[_LayerPlace](), 0
     for gap, width in zip(gaps, widths, strict=True):
-        columns.append(_Column(right + gap, width))
+        columns.append(_LayerPlace(right + gap, width))
         right = columns[-1].right
     return columns
 
@@ -218,14 +252,15 @@ def _node_width(node: GraphNode) -> int:
 def _drawn_node(
     node: GraphNode,
     depth: int,
-    column: _Column,
+    column: _LayerPlace,
     top: float,
     reads: Sequence[str],
     states: Mapping[str, Health],
+    lag: int | None,
 ) -> DrawnNode:
     state = states.get(node.id)
     touch = _TOUCHES[node.change].format(node.rollout) if node.change else ""
-    word = "" if state is None else state.word
+    word = "" if state is None else state.word if lag is None else f"{lag:,} behind"
     note = word if state is not None and state.tone in URGENT else touch or word
     if node.is_folded:
         note = ""
@@ -406,9 +441,10 @@ def _drawn_edge(
     edge: GraphEdge,
     chain: Sequence[str],
     depths: Mapping[str, int],
-    columns: Sequence[_Column],
+    columns: Sequence[_LayerPlace],
     tops: Mapping[str, float],
     nodes: Mapping[str, GraphNode],
+    labels: tuple[str, str],
 ) -> DrawnEdge:
     def level(place: str) -> int:
         return round(tops[place] + _height(nodes.get(place)) / 2)
@@ -425,11 +461,9 @@ def _drawn_edge(
         if not is_last:
             x = column.right
             path += f"H{x}"
-    rate, lag = flow_texts(edge)
     return DrawnEdge(
         path,
-        rate,
-        lag,
+        *labels,
         x - _AFTER_LABEL,
         y,
         bool(nodes[edge.source].change and nodes[edge.target].change),

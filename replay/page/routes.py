@@ -1020,10 +1020,10 @@ def show_graph(
     """Shows which topics, tables, views and outlets feed each other, for all pipelines or for one.
 
     With `search`, the page shows only nodes with this text in their names, and the nodes beside
-    them. With `only=trouble`, the page shows only nodes that are behind or stopped. If there are
-    many pipelines, one node replaces all healthy pipelines. With `healthy=each`, one node replaces
-    the tables of each healthy pipeline. A query parameter `open` names a pipeline that is shown
-    with its tables. If the project is too large for a picture, the page shows only topics,
+    them. With `only=trouble`, the page shows only nodes that are late, stopped or wrong. If there
+    are many pipelines, one node replaces all healthy pipelines. With `healthy=each`, one node
+    replaces the tables of each healthy pipeline. A query parameter `open` names a pipeline that is
+    shown with its tables. If the project is too large for a picture, the page shows only topics,
     pipelines, sinks and boards.
     """
     desk, now = desk_of(request), datetime.now(UTC)

@@ -21,7 +21,8 @@ _AT_WORK_SECONDS = 10.0
 _LATE_SECONDS = 60.0
 # The tones of the phases with which a rollout ends; every other phase is busy.
 _PHASE_TONES = {Phase.FAILED: "bad", Phase.ABANDONED: "unknown"}
-_CANNOT_SEND = "Cannot send"
+# The state of a build that has not folded records for a while; the graph tells the lag beside it.
+BEHIND, _CANNOT_SEND = "Behind", "Cannot send"
 # The words of pages for the roles of builds, which commands and programs call live and idle.
 _ROLE_WORDS = {"live": "serving", "idle": "kept"}
 
@@ -64,11 +65,11 @@ def health_of(
     if build.rests:
         return Health("At rest", "ok", "it folds in turns, and at once for an undo")
     if age is None or age >= _AT_WORK_SECONDS:
-        return Health("Behind", "warn")
+        return Health(BEHIND, "warn")
     if rate is None:
         return Health("Measuring", "unknown", "its rate is not known yet")
     if build.lag > rate * _LATE_SECONDS:
-        return Health("Behind", "warn", "its lag is more than it folds in a minute")
+        return Health(BEHIND, "warn", "its lag is more than it folds in a minute")
     return Health("Following", "ok")
 
 

@@ -151,10 +151,12 @@ class RowsPage:
         """Returns True if all requested rows can be reached by turning pages."""
         return self.count is not None and self.count <= _MOST
 
-    @property
-    def place(self) -> str:
-        """Returns a text with the position of the page's rows: `Rows 1 to 50 of 1,234`."""
-        until = self.first + len(self.rows.rows) - 1
+    def place_of(self, count: int) -> str:
+        """Returns a text with the place of the page's first rows: `Rows 1 to 50 of 1,234`.
+
+        `count` is the number of these rows.
+        """
+        until = self.first + count - 1
         whole = f"more than {_MOST:,}" if self.count is None else f"{self.count:,}"
         return f"Rows {self.first:,} to {until:,} of {whole}"
 

@@ -211,7 +211,8 @@ def test_no_name_or_text_of_a_stranger_runs_or_breaks_a_page(
                 ensure_fits(page)
                 picture(page, f"hostile {path[:30]} {size['width']}")
             assert page.locator("img[src=x]").count() == 0
-            if path.startswith("/tables/web/"):
+            # The view has no column of the name by which this address filters.
+            if path.startswith("/tables/web/") and "column=" not in path:
                 page.get_by_role("link", name="Open in Query").click()
                 expect(page.locator("#answer .scroll tbody tr")).to_have_count(40)
             assert "\u202e" not in page.content(), path
@@ -420,8 +421,17 @@ def test_a_narrow_table_has_twenty_rows_until_one_asks_for_all(
         rows = page.locator("#sampled tbody tr")
         expect(rows.nth(19)).to_be_visible()
         expect(rows.nth(20)).to_be_hidden()
-        page.get_by_label("Show all 40 rows, not only 20").check()
+        expect(page.locator(".first-records")).to_contain_text("Rows 1 to 20 of 40")
+        expect(page.locator(".all-records")).to_be_hidden()
+        expect(page.locator(".filter")).to_be_hidden()
+        page.get_by_label("Show 20 more").check()
         expect(rows.nth(20)).to_be_visible()
+        expect(page.locator(".all-records")).to_contain_text("Rows 1 to 40 of 40")
+        expect(page.locator(".first-records")).to_be_hidden()
+        page.get_by_label("Filter: all rows").check()
+        expect(page.locator(".filter")).to_be_visible()
+        page.get_by_label("Show only 20").uncheck()
+        expect(rows.nth(20)).to_be_hidden()
 
 
 def test_an_open_record_stays_open_while_others_come(chromium: Browser, tmp_path: Path) -> None:
@@ -1136,3 +1146,11 @@ def test_empty_page_says_what_to_type(chromium: Browser, tmp_path: Path) -> None
         )
         page.get_by_role("button", name="Copy").nth(2).click()
         assert page.evaluate("copied") == "kappa topics create"
+        # In a narrow window a command scrolls, and breaks nowhere.
+        page.set_viewport_size(NARROW)
+        ensure_accessible(page)
+        ensure_fits(page)
+        heights = page.locator(".copied > code").evaluate_all(
+            "(found) => found.map((each) => each.clientHeight)"
+        )
+        assert len({*heights}) == 1

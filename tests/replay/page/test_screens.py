@@ -117,8 +117,10 @@ def test_the_graph_shows_how_each_thing_is(world: World) -> None:
     world.goes_live(world.build("web-1", offset=1234), 1)
     world.alerts()
     with serving(world) as server:
-        page = got(server, "/graph")
+        page, wrong = got(server, "/graph"), got(server, "/graph?only=trouble")
 
+    assert "alert late. Cannot send: canary answered 500" in wrong.text
+    assert "/topics/visits" not in {each.get("href") for each in wrong.all("a")}
     assert "table page_hits, folded by key. Up to date" in page.text
     assert "alert late. Cannot send: canary answered 500" in page.text
     # The legend has the words of the states in the picture.
@@ -142,7 +144,7 @@ def test_a_graph_of_many_pipelines_folds_the_healthy_ones(world: World) -> None:
 
     links = {each.get("href", "") for each in joined.all("a")}
     assert "The 7 pipelines that are healthy are shown as one: show each" in joined.text
-    assert "7 pipelines, 7 tables. Up to date" in joined.text
+    assert "7 pipelines, 7 tables, 2 alerts. Up to date" in joined.text
     assert {"/graph?zoom=50&healthy=each", "/tables/stopped/hits_b-1"} <= links
     assert "/tables#calm-2" not in links
     hrefs = {each.get("href", "") for each in page.all("a")}
@@ -200,7 +202,7 @@ def test_a_calm_graph_has_nothing_that_is_late(world: World) -> None:
     world.goes_live(world.build("web-1", offset=1234), 1)
     world.be_up()
     with serving(world) as server:
-        assert "Nothing is behind or stopped." in got(server, "/graph?only=trouble").text
+        assert "Nothing has a problem." in got(server, "/graph?only=trouble").text
 
 
 # Topics.

@@ -82,7 +82,19 @@ def test_links_to_other_rows_stand_above_and_below_the_rows(server: Server) -> N
 
     assert nexts("") == 2
     assert nexts("?page=3") == 0
-    assert "Show all 50 rows, not only 20" in got(server, TABLE).text
+
+
+def test_a_narrow_window_has_the_place_of_the_rows_in_sight_and_folds_the_filter(
+    server: Server,
+) -> None:
+    page = got(server, TABLE)
+    filtered = got(server, f"{TABLE}?column=hits&match=at+least&value=100")
+
+    assert "Rows 1 to 50 of 130, by minute, newest first Rows 1 to 20 of 130, by" in page.text
+    assert "Show 30 more" in page.text
+    assert "Filter: all rows" in page.text
+    assert "Filter: hits at least 100" in filtered.text
+    assert "Rows 1 to 20 of 130" not in got(server, f"{TABLE}?column=hits&value=3").text
 
 
 def test_a_header_has_the_type_of_its_column_and_marks_a_key(server: Server) -> None:

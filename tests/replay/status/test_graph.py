@@ -19,6 +19,7 @@ from kappa.base.errors import UsageError
 from kappa.code.names import written_pipelines
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page.graph_layout import HEIGHT, WIDTH, DrawnGraph, draw_graph
+from kappa.replay.page.states import BEHIND, Health
 from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.status.graph import (
     JOINED,
@@ -230,6 +231,33 @@ def test_a_label_fits_between_two_layers_and_a_folded_text_into_its_node() -> No
     assert drawn(0).nodes[1].x < joined.x
     assert joined.detail == counts
     assert joined.width > topic.width == WIDTH
+
+
+def test_a_pipeline_that_is_behind_tells_its_lag_in_its_node() -> None:
+    """Its edges have no label of the lag, which other edges would cross."""
+    nodes = (
+        *(GraphNode(f"topic:{name}", "topic", name) for name in ("t", "u")),
+        *(GraphNode(f"pipeline:{name}", "pipeline", name) for name in ("late", "at_work")),
+    )
+    edges = (
+        GraphEdge("topic:t", "pipeline:late", 1200, 2.0),
+        GraphEdge("topic:u", "pipeline:late", 51),
+        GraphEdge("topic:t", "pipeline:at_work", 40),
+    )
+    states = {
+        "pipeline:late": Health(BEHIND, "warn"),
+        "pipeline:at_work": Health("Following", "ok"),
+    }
+
+    drawn = draw_graph(ProjectGraph(nodes, edges), states)
+
+    notes = {each.node.name: each.note for each in drawn.nodes if each.note}
+    assert notes == {"late": "1,251 behind", "at_work": "Following"}
+    assert [(each.rate, each.lag) for each in drawn.edges] == [
+        ("2/s", ""),
+        ("", ""),
+        ("", "40 behind"),
+    ]
 
 
 def test_a_search_shows_what_is_directly_beside() -> None:
