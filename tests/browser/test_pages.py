@@ -906,6 +906,21 @@ def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_pat
         assert tops[0] < tops[1]
 
 
+def test_a_served_rollout_has_the_places_of_a_waiting_one(
+    chromium: Browser, standing: Server
+) -> None:
+    """Rows are on the left; code is on the right, and the verification below the code."""
+    with opened(chromium, at(standing), viewport={"width": 1280, "height": 800}) as (page, _):
+        for number in (2, 5):
+            page.goto(f"/rollouts/{number}")
+            rows, code, verified = (
+                page.locator(each).bounding_box()
+                for each in ("#compared", "#code-part", "#verified-part")
+            )
+            assert rows["y"] == code["y"] < verified["y"], number
+            assert rows["x"] < code["x"] == verified["x"], number
+
+
 def test_on_a_phone_the_buttons_of_a_waiting_rollout_stay_in_sight(
     chromium: Browser, standing: Server
 ) -> None:
