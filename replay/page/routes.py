@@ -189,6 +189,8 @@ _ALERTS = 50
 _STOPPED = 5
 _SUPERSEDED = 10
 _LETTERS = 20
+# More dead letters of an alert are folded.
+_OPEN_LETTERS = 5
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
 _LOG_BYTES = 1 << 20
@@ -979,6 +981,7 @@ def show_alerts(request: Request) -> Response:
         matters=(matters := _matters_of(request, state, desk.status(), now)),
         notices=notice_rows(shown_notices(here.store, _ALERTS), matters),
         most=_LETTERS,
+        most_open=_OPEN_LETTERS,
     )
 
 

@@ -372,7 +372,7 @@ def test_the_navigation_counts_what_is_open(world: World) -> None:
     for page in (overview, after, alerts, missing, wrong):
         assert "Rejects 2 Alerts 2 History" in page.text
     assert (missing.status, wrong.status) == (404, 400)
-    assert "Open notices 2" in alerts.text
+    assert "Notices about the platform: 2 open" in alerts.text
 
 
 def test_each_open_matter_is_counted_shown_and_listed(world: World) -> None:
@@ -398,7 +398,7 @@ def test_each_open_matter_is_counted_shown_and_listed(world: World) -> None:
     for page in (overview, alerts):
         assert "Alerts 7 History" in page.text
         assert [each for each in told if each.casefold() not in page.text.casefold()] == []
-    assert "Open notices 7" in alerts.text
+    assert "Notices about the platform: 7 open" in alerts.text
     assert "is waiting for approval" in alerts.text
     assert "Waiting for approval" in overview.text
 
