@@ -296,6 +296,13 @@ def test_the_history_of_a_pipeline_alone_is_shown() -> None:
     assert serving_now == {"flights", "trains"}
 
 
+def test_a_clock_time_has_its_day_if_it_is_not_today() -> None:
+    now = datetime(2026, 1, 31, 0, 30, tzinfo=UTC)
+
+    assert formatting.clock(now - timedelta(minutes=23), now) == "00:07 UTC"
+    assert formatting.clock(now - timedelta(minutes=31), now) == "2026-01-30 23:59 UTC"
+
+
 def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> None:
     """The address has the filter. An unknown kind shows the whole history."""
     failed, served = (got(lived, f"/history?kind={kind}") for kind in ("failed", "generations"))
@@ -306,6 +313,10 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert "rollout 3" not in served.text
     assert "Rollout 1 took 1 min" in served.text
     assert "That build is kept until 20" in whole.text
+    assert re.search(r"ago (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC", whole.text)
+    # All that the generation switched serves.
+    assert "Generation 2 Serving web web-2" in whole.text
+    assert re.search(r"— check failed .* · failed after ", failed.text)
     assert len(unknown.all("li")) == len(whole.all("li"))
     assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
 
