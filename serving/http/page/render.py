@@ -175,9 +175,13 @@ def _exact_time(now: datetime, at: str, day: str = "") -> str:
     shown = at.removeprefix(f"{day}T").replace("T", " ").removesuffix("Z")
     if found is None:
         return Markup("<span>{}</span>").format(shown)
-    template = Markup('<time datetime="{}" title="{}">{}</time>')
+    # A narrow window leaves out the fraction of the second.
+    template = Markup('<time datetime="{}" title="{}">{}<span class="fraction">{}</span></time>')
+    second, point, fraction = shown.partition(".")
     return template.format(
-        found.isoformat(timespec="milliseconds"), formatting.relative(found, now), shown
+        found.isoformat(timespec="milliseconds"),
+        formatting.relative(found, now),
+        *(second, point + fraction),
     )
 
 

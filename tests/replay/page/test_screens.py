@@ -400,6 +400,9 @@ def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
     assert f"Time {day} UTC" in one.text
     assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
     assert "50 20 of 1,851 records, newest first" in whole.text
+    # What leads onward is on the right.
+    assert "Older Newer" in one.text
+    assert "Newer Older" in whole.text
     assert "Filter: all records" in whole.text
 
 
