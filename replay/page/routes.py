@@ -1274,6 +1274,11 @@ def show_rejects(
         asked=asked,
         as_text=as_text,
         cut_length=cut_length,
+        # The first reject of which the page cuts a part.
+        cut=next(
+            (each.at for each in found if cut_length(each.value) or cut_length(each.key)), None
+        ),
+        most=_REJECTS,
         # A redriven record mends a reject of what serves.
         can_mend=lambda each: (
             is_mendable(each)
