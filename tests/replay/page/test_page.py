@@ -1188,7 +1188,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
 
     assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
-    waits = "42 messages of alert late, which wait: it cannot send: canary answered 500"
+    waits = "42 messages of alert late, which wait because it cannot send: canary answered 500"
     assert waits in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]
