@@ -17,12 +17,14 @@ from kappa.replay.status.alerts import AlertStatus, ShownNotice
 class NoticeRow:
     """A notice with its severity.
 
-    `is_open` is True if the fact that the notice reports is still true.
+    `is_open` is True if the fact that the notice reports is still true. `alert` is the alert that
+    cannot send, if this is the fact, otherwise "".
     """
 
     notice: ShownNotice
     is_open: bool
     is_critical: bool
+    alert: str = ""
 
     @property
     def health(self) -> Health:
@@ -42,6 +44,7 @@ def notice_rows(found: Iterable[ShownNotice], matters: Iterable[OpenMatter]) -> 
             next((each for each in told if matter.is_told_by(each)), None) or _untold(matter),
             is_open=True,
             is_critical=matter.is_critical,
+            alert=matter.alert,
         )
         for matter in matters
     ]

@@ -60,6 +60,13 @@ class OpenMatter:
         """Returns True if rows stop or are wrong, and False if the fact can wait."""
         return self.kind not in _WARNINGS
 
+    @property
+    def alert(self) -> str:
+        """Returns the name of the alert that cannot send, or "" for any other fact."""
+        if isinstance(self.of, FailingOutlet) and self.of.kind == "alert":
+            return self.of.name
+        return ""
+
     def is_told_by(self, notice: ShownNotice) -> bool:
         """Returns True if a notice is about this fact."""
         if notice.kind != self.kind:

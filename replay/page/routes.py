@@ -104,7 +104,7 @@ from kappa.replay.page.topic import (
     topic_view,
 )
 from kappa.replay.rollout.generation import code_of, generation_details, retired_text, serving_in
-from kappa.replay.rollout.rollout import Rollout
+from kappa.replay.rollout.rollout import Phase, Rollout
 from kappa.replay.rollout.rollout_numbers import rollout_of_number
 from kappa.replay.rollout.state import State, soak_end
 from kappa.replay.status.alerts import alert_statuses, shown_alerts, shown_notices
@@ -161,7 +161,7 @@ from kappa.state.journal.journal import JournalView
 from kappa.state.lease import sorted_leases
 
 if TYPE_CHECKING:
-    from kappa.replay.status.status import BuildStatus, Status
+    from kappa.replay.status.status import BuildStatus, FailingOutlet, Status
 
 # When the route of this thread began, in seconds of the thread's own time.
 _begun: ContextVar[float] = ContextVar("begun", default=0.0)
@@ -189,6 +189,8 @@ _ALERTS = 50
 _STOPPED = 5
 _SUPERSEDED = 10
 _LETTERS = 20
+# More dead letters of an alert are folded.
+_OPEN_LETTERS = 5
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
 _LINES = 500
 _LOG_BYTES = 1 << 20
@@ -386,11 +388,7 @@ def show_rollout(request: Request, number: int) -> Response:
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
         sends=(sends := _sends_of(desk, state, wanted)),
-        cannot_send=[
-            each
-            for each in status.failing
-            if wanted.waits and any(f"{each.kind} {each.name} " in f"{line} " for line in sends)
-        ],
+        cannot_send=_failing_in(status, wanted, sends),
         changes_text=changes_text(view.differences),
         with_parts=view.comparable
         and wanted.waits
@@ -428,15 +426,37 @@ def show_sends(request: Request, number: int) -> Response:
         state,
         now,
         rollout=view.rollout,
-        sends=_sends_of(desk, state, view.rollout),
+        sends=(sends := _sends_of(desk, state, view.rollout)),
+        cannot_send=_failing_in(desk.status(), view.rollout, sends),
         underway=underway,
     )
 
 
 def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[str, ...]:
-    """Describes what the sinks and alerts of a rollout send at the switch."""
+    """Describes what the sinks and alerts of a rollout send at the switch.
+
+    After the switch, upper bounds are left out.
+    """
     store, most = desk.here.store, desk.here.settings.alerts.most
-    return sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
+    lines = sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
+    return _without_bounds(lines) if rollout.phase is Phase.SERVED else lines
+
+
+def _without_bounds(lines: Iterable[str]) -> tuple[str, ...]:
+    """Returns the lines of what a past switch has sent that are not upper bounds."""
+    return tuple(each for each in lines if not each.startswith("up to "))
+
+
+def _failing_in(
+    status: Status, rollout: Rollout, sends: Iterable[str]
+) -> Mapping[str, FailingOutlet]:
+    """Returns the outlets that cannot send now, by the line of what a promote would send."""
+    return {
+        line: each
+        for line in sends
+        for each in status.failing
+        if rollout.waits and f"{each.kind} {each.name} " in f"{line} "
+    }
 
 
 def _code_changes_of(
@@ -659,7 +679,12 @@ def show_generation(request: Request, number: int) -> Response:
         number,
         births,
         {build: code_of(here.store, birth) for build, birth in births.items()},
-        sent_in(here.store, state, number, most=here.settings.alerts.most),
+        {
+            rollout: _without_bounds(lines)
+            for rollout, lines in sent_in(
+                here.store, state, number, most=here.settings.alerts.most
+            ).items()
+        },
     )
     tables, trouble = tuple[ServedTable, ...](), None
     try:
@@ -956,6 +981,7 @@ def show_alerts(request: Request) -> Response:
         matters=(matters := _matters_of(request, state, desk.status(), now)),
         notices=notice_rows(shown_notices(here.store, _ALERTS), matters),
         most=_LETTERS,
+        most_open=_OPEN_LETTERS,
     )
 
 
@@ -1248,6 +1274,11 @@ def show_rejects(
         asked=asked,
         as_text=as_text,
         cut_length=cut_length,
+        # The first reject of which the page cuts a part.
+        cut=next(
+            (each.at for each in found if cut_length(each.value) or cut_length(each.key)), None
+        ),
+        most=_REJECTS,
         # A redriven record mends a reject of what serves.
         can_mend=lambda each: (
             is_mendable(each)

@@ -149,6 +149,12 @@ def exact(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def clock(at: datetime, now: datetime) -> str:
+    """Formats a time in UTC to the minute: `14:05 UTC`, with the day if it is not that of `now`."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return f"{at:%H:%M} UTC" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
 def times(sentence: str) -> str:
     """Rewrites the times in a sentence for commands as pages write times (`exact`)."""
     return _TIME.sub(lambda found: exact(datetime.fromisoformat(found[0])), sentence)

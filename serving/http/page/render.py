@@ -159,6 +159,12 @@ def _relative_time(now: datetime, at: str | datetime | None) -> str:
     )
 
 
+def _clock_time(now: datetime, at: str) -> str:
+    """Renders a time in UTC to the minute, or "" for a text that Python cannot parse as a time."""
+    found = formatting.moment(at)
+    return "" if found is None else formatting.clock(found, now)
+
+
 def _exact_time(now: datetime, at: str, day: str = "") -> str:
     """Renders a time in UTC to the millisecond, with the time relative to `now` as a tooltip.
 
@@ -169,9 +175,13 @@ def _exact_time(now: datetime, at: str, day: str = "") -> str:
     shown = at.removeprefix(f"{day}T").replace("T", " ").removesuffix("Z")
     if found is None:
         return Markup("<span>{}</span>").format(shown)
-    template = Markup('<time datetime="{}" title="{}">{}</time>')
+    # A narrow window leaves out the fraction of the second.
+    template = Markup('<time datetime="{}" title="{}">{}<span class="fraction">{}</span></time>')
+    second, point, fraction = shown.partition(".")
     return template.format(
-        found.isoformat(timespec="milliseconds"), formatting.relative(found, now), shown
+        found.isoformat(timespec="milliseconds"),
+        formatting.relative(found, now),
+        *(second, point + fraction),
     )
 
 
@@ -228,6 +238,7 @@ def _environment() -> Environment:
     pages.globals |= {
         "moment": formatting.moment,
         "when": _relative_time,
+        "clock": _clock_time,
         "exactly": _exact_time,
         "percent": formatting.percent,
         "shared_day": formatting.shared_day,

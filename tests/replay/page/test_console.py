@@ -123,7 +123,8 @@ def test_the_time_of_the_last_record_is_shown(world: World) -> None:
     assert abs((world.now - live.last_record_at).total_seconds() - 90) < 1
 
     with serving(world) as server:
-        assert "Newest record 1 min ago" in got(server, "/").text
+        # A pipeline that is behind has not read the newest record.
+        assert "Read up to 1 min ago" in got(server, "/").text
         table = got(server, "/tables/web/page_hits").text
     assert "Newest record 1 min ago" in table
     assert "Complete as of" in table
@@ -296,6 +297,13 @@ def test_the_history_of_a_pipeline_alone_is_shown() -> None:
     assert serving_now == {"flights", "trains"}
 
 
+def test_a_clock_time_has_its_day_if_it_is_not_today() -> None:
+    now = datetime(2026, 1, 31, 0, 30, tzinfo=UTC)
+
+    assert formatting.clock(now - timedelta(minutes=23), now) == "00:07 UTC"
+    assert formatting.clock(now - timedelta(minutes=31), now) == "2026-01-30 23:59 UTC"
+
+
 def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> None:
     """The address has the filter. An unknown kind shows the whole history."""
     failed, served = (got(lived, f"/history?kind={kind}") for kind in ("failed", "generations"))
@@ -306,6 +314,10 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert "rollout 3" not in served.text
     assert "Rollout 1 took 1 min" in served.text
     assert "That build is kept until 20" in whole.text
+    assert re.search(r"ago (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC", whole.text)
+    # All that the generation switched serves.
+    assert "Generation 2 Serving web web-2" in whole.text
+    assert re.search(r"— check failed .* · failed after ", failed.text)
     assert len(unknown.all("li")) == len(whole.all("li"))
     assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
 
@@ -393,7 +405,7 @@ def test_a_redriven_reject_is_no_open_one(world: World) -> None:
         metrics = server.ask("GET", "/metrics").body.decode()
 
     assert "Rejected 1 " in overview.text
-    assert "no_json 1 of 2; the others were redriven" in rejects.text
+    assert "1 reject , no_json of web; 1 other was redriven" in rejects.text
     assert 'kappa_rejects{pipeline="web",reason="no_json"} 2' in metrics
 
 
@@ -752,7 +764,10 @@ def test_a_rejected_record_is_marked(lived: Server) -> None:
     (mark, _) = (each["href"] or "" for each in page.all("a") if each.get("class") == "chip bad")
     reject = got(lived, mark)
     assert mark == "/rejects?at=visits%3A0%3A7"
-    assert "The newest reject." in reject.text
+    # A whole value has its length too, and nothing is to be seen elsewhere.
+    assert re.search(r"no_json cut off .* \d+ bytes ", reject.text)
+    assert "kappa rejects show" not in reject.text
+    assert "2 rejects , all no_json of web" in got(lived, "/rejects").text
     assert "TOPIC:PARTITION:OFFSET" in got(lived, "/rejects?at=x").text
 
 

@@ -41,6 +41,8 @@ from kappa.replay.status.topics.details import retention_text
 from kappa.serving.access.accounts import Accounts
 from kappa.serving.access.tokens import TokenFile
 from kappa.serving.http.page.formatting import shared_day
+from kappa.serving.outlets.alerts.message import Message
+from kappa.serving.outlets.alerts.outbox import DeadLetter, put_dead_letter
 from kappa.serving.outlets.sinks.sink_status import SinkState, SinkStatus
 from kappa.state.build_status import put_stopped
 from kappa.state.drift import Drift, DriftKind, put_drifts
@@ -400,6 +402,9 @@ def test_a_topic_says_what_it_shows_of_what_there_is(world: World) -> None:
     assert f"Time {day} UTC" in one.text
     assert f"{day} {datetime.fromtimestamp(1_790_000_002, UTC):%H:%M:%S}" not in one.text
     assert "50 20 of 1,851 records, newest first" in whole.text
+    # What leads onward is on the right.
+    assert "Older Newer" in one.text
+    assert "Newer Older" in whole.text
     assert "Filter: all records" in whole.text
 
 
@@ -520,16 +525,38 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     assert "on insert, update, delete" in page.text
     assert "kappa alerts retry late --id msg_1" in page.text
     assert page.text.index("late Cannot send") < page.text.index("busy Nothing sent yet")
-    # One button sends all dead letters of an alert, and the time of a failure is known.
+    # One button sends the dead letter of an alert, and the time of a failure is known.
     letters = [each for each in page.all("button") if "data-letters" in each]
-    assert [each.get("data-letter") for each in letters] == [None, "msg_1"]
-    assert page.text.count("Send the dead letter again…") == 1
+    assert [each.get("data-letter") for each in letters] == [None]
+    section = page.text[page.text.index("Dead letters of late") :]
+    assert section.index("Send the dead letter again…") < section.index("Given up Tries Reason")
+    # The notice leads to the row of the alert.
+    assert "#alert-late" in {each.get("href") for each in page.all("a")}
+    assert "alert-late" in {each.get("id") for each in page.all("tr")}
     assert re.search(r"canary answered 500 First try (\d+ s ago|just now) Next try in", page.text)
     # Commands of hints are code.
     assert "<code>kappa alerts list</code>" in html
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
-    assert {"letters-1", "newest"} <= folded
+    assert "newest" in folded
+    assert "letters-1" not in folded
+
+
+@pytest.mark.parametrize(("letters", "is_open"), [(5, True), (6, False)])
+def test_few_dead_letters_are_open(world: World, letters: int, is_open: bool) -> None:
+    """One button is for all, and each letter has its own."""
+    world.goes_live(world.build("web-1"), 1)
+    world.alerts()
+    for number in range(2, letters + 1):
+        letter = DeadLetter(Message(f"msg_{number}", "{}"), "refused", 3, "2026-01-01T00:00:00Z")
+        put_dead_letter(world.store, "late", letter)
+    with serving(world) as server:
+        page = got(server, "/alerts")
+
+    (found,) = [each for each in page.all("details") if each.get("id") == "letters-1"]
+    assert ("open" in found) == is_open
+    assert f"Send {letters} dead letters again…" in page.text
+    assert sum("data-letter" in each for each in page.all("button")) == letters
     assert "kappa the platform" not in page.text
 
 
