@@ -1065,7 +1065,7 @@ def test_what_serves_is_called_so_on_all_pages(lived: Lived) -> None:
 
     assert re.search("web became .{,40} Serving ", now["/rollouts/2"])
     assert "Generation 2 Serving" in now["/generations/2"]
-    assert "Serving Rollout 2 took" in now["/history"]
+    assert "Generation 2 Serving" in now["/history"]
     assert "Builds that serve Pipeline" in now["/generations/2"]
     assert "Builds that served Pipeline" in then["/generations/1"]
     assert "as this generation shows them" in now["/generations/2"]
