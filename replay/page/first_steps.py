@@ -61,7 +61,8 @@ def _steps(written: Sequence[WrittenPipeline], *, is_up: bool) -> Iterator[First
     table = "page_hits" if not written else tables[0] if tables else "TABLE"
     name = table if table.isidentifier() else quoted(table)
     yield FirstStep(
-        "Read a table, here or on the Query page", f"kappa query {shlex.quote(f'from {name}')}"
+        "Read a table, in the shell or on the Query page",
+        f"kappa query {shlex.quote(f'from {name}')}",
     )
 
 

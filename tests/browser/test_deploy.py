@@ -168,7 +168,7 @@ def promote_and_undo(page: Page, bed: Testbed) -> None:
 
 
 def look_around(page: Page) -> None:
-    page.get_by_role("link", name="History").click()
+    page.get_by_role("link", name="History").first.click()
     expect(page.locator(".timeline li").first).to_contain_text("Serving")
     picture(page, "deploy history")
     page.get_by_role("link", name="Generation 2").click()

@@ -298,7 +298,7 @@ def test_a_kiosk_has_neither_frame_nor_rows_to_open(lived: tuple[World, Server])
     assert "<nav" not in page
     assert "<details" not in page
     assert 'id="line"' in page
-    assert ">Open in Query</a>" in framed
+    assert "Open in Query" in framed
     assert "Open in Query" not in page
     figure = f">{ROWS * (ROWS + 1) // 2}</p>"
     assert (figure in tile(page, "Hits"), figure in tile(framed, "Hits")) == (True, True)
