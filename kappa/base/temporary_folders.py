@@ -7,6 +7,7 @@ There is a kind of temporary folder for each of these uses:
 - a proof that folds a build
 - the check of an archive
 - the request and the files of a child process with Spark
+- the empty working folder of the processes that run queries from the network
 - the root of `kappa dev`
 
 The name of a folder identifies the process that created the folder. Only the user can read the
@@ -31,13 +32,15 @@ ARCHIVE = "archive-check-"
 QUERY = "query-"
 # This folder is below the machine's temporary folder: it has sockets, whose paths must be short.
 CHILD = "kappa-child-"
+# The working folder of the processes that run queries from the network.
+SANDBOX = "kappa-sandbox-"
 # The root of a loop over a project's files, for no other command.
 DEV = "kappa-dev-"
 # The setting by which a user moves the folders elsewhere.
-_SETTINGS = {CHILD: "TMPDIR", DEV: "TMPDIR", QUERY: "local in kappa.toml"}
+_SETTINGS = {CHILD: "TMPDIR", SANDBOX: "TMPDIR", DEV: "TMPDIR", QUERY: "local in kappa.toml"}
 # A name has the process, its birth and a random part: any folder may have other files of the user.
 _OURS = re.compile(
-    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD}|{DEV})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
+    rf"(?:{SPILL}|{PROVE}|{ARCHIVE}|{QUERY}|{CHILD}|{SANDBOX}|{DEV})(?P<pid>\d+)-(?P<born>\d+)-[0-9a-f]{{8}}"
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import IO, Any
 
 import kappa
 from kappa.base.errors import Damaged, KappaError, UsageError
+from kappa.base.temporary_folders import SANDBOX, make_folder
 from kappa.base.units import memory
 from kappa.serving.access.roles import Forbidden
 from kappa.serving.query.pin.snapshot import Snapshot
@@ -233,7 +236,8 @@ class ForkServer:
 
     def __init__(self, program: Sequence[str], *, start_seconds: float = _START_SECONDS) -> None:
         # An empty folder: a query that reached the folder would find nothing.
-        self._folder = tempfile.TemporaryDirectory(prefix="kappa-sandbox-")
+        folder = make_folder(Path(tempfile.gettempdir()), SANDBOX)
+        self._delete_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         # Closed in `end`.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -251,7 +255,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
-                cwd=self._folder.name,
+                cwd=folder,
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -320,7 +324,7 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
         self._said.close()
-        self._folder.cleanup()
+        self._delete_folder()
 
 
 def _named_in(content: bytes) -> list[Named]:

@@ -10,6 +10,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -781,6 +784,37 @@ def test_a_late_answer_of_the_fork_server_names_no_other_child() -> None:
     assert given_up > 0
     child.end_process()
     nursery.end_server()
+
+
+def test_the_folder_of_a_killed_server_is_deleted_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = str(SUPPORT / "late_fork_server.py")
+    code = (
+        "from kappa.serving.query.sandbox.processes import ForkServer\n"
+        f"server = ForkServer(({program!r},))\n"
+        "print('ready', flush=True)\ninput()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+    (left,) = tmp_path.iterdir()
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = ForkServer((program,))
+    try:
+        (folder,) = tmp_path.iterdir()
+        assert folder != left
+    finally:
+        server.end_server()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_many_ask_at_once_and_nothing_is_left_of_it(sandbox: Sandbox, platform: Platform) -> None:
