@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -519,7 +520,7 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     world.notices()
     with serving(world) as server:
         page = got(server, "/alerts")
-        html = server.ask("GET", "/alerts", Accept="text/html").body.decode()
+        overview = server.ask("GET", "/", Accept="text/html").body.decode()
 
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
@@ -533,13 +534,30 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     # The notice leads to the row of the alert.
     assert "#alert-late" in {each.get("href") for each in page.all("a")}
     assert "alert-late" in {each.get("id") for each in page.all("tr")}
-    assert re.search(r"canary answered 500 First try (\d+ s ago|just now) Next try in", page.text)
-    # Commands of hints are code.
-    assert "<code>kappa alerts list</code>" in html
+    assert re.search(
+        r"canary answered 500 Began to fail (\d+ s ago|just now) Next try in", page.text
+    )
+    # Commands of hints are code; no hint leads to the page itself.
+    assert "<code>kappa alerts list</code>" in overview
+    assert "kappa alerts list" not in page.text
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
     assert "newest" in folded
     assert "letters-1" not in folded
+
+
+def test_a_message_is_shown_as_fields_which_open_to_its_json(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    world.alerts()
+    row = {"op": "insert", "key": {"page": "/cart"}, "after": {"page": "/cart", "hits": 5}}
+    for id_, body in (("msg_8", json.dumps(row)), ("msg_9", "no json")):
+        put_dead_letter(world.store, "late", DeadLetter(Message(id_, body), "refused", 3, "now"))
+    with serving(world) as server:
+        page = got(server, "/alerts")
+
+    assert f"insert · page /cart · hits 5 {json.dumps(row)}" in page.text
+    assert "no json" in page.text
+    assert "message-msg_9" not in {each.get("id") for each in page.all("details")}
 
 
 @pytest.mark.parametrize(("letters", "is_open"), [(5, True), (6, False)])
