@@ -325,7 +325,7 @@ def test_a_narrow_topic_folds_its_readers(chromium: Browser, standing: Server) -
         # The range is that of the records in sight.
         expect(page.locator(".first-records")).to_be_visible()
         expect(page.locator(".all-records")).to_be_hidden()
-        page.get_by_label("Show all 50 records").check()
+        page.get_by_label("Show 30 more").check()
         expect(page.locator(".first-records")).to_be_hidden()
         expect(page.locator(".all-records")).to_be_visible()
 

@@ -1042,7 +1042,7 @@ def test_a_promote_shows_the_rows_that_differ_first(lived: Server) -> None:
     wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
     promote = lived.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document
     assert "page_hits: 40 rows before and 42 after, 2 added (5 %)" in promote["details"][0]
-    assert "rejects: 4 before, 3 now" in promote["details"]
+    assert "rejects: 4 before, 3 after" in promote["details"]
 
 
 def test_what_takes_something_away_looks_so(world: World) -> None:

@@ -567,7 +567,7 @@ def test_rejects_of_a_rollout_are_told_once() -> None:
     view = rollout_view(state, state.rollout(9), None, None)
 
     assert view.counts == (
-        "Rejects: 5 before, 4 now (a no_json 4 → 3)",
+        "Rejects: 5 before, 4 after (a no_json 4 → 3)",
         "a: duplicate: 1 before, 2 after",
     )
 
@@ -1405,7 +1405,8 @@ def test_time_left_is_what_is_missing_at_its_rate(changes: dict[str, Any], left:
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        *((0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min")),
+        *((0.42, "0.4 s"), (42, "42 s"), (59.4, "59 s"), (59.6, "1 min"), (180, "3 min")),
+        (7500, "2 h 5 min"),
         *((90_000, "1 d 1 h"), (436_000_000, "13 y 301 d"), (None, "—")),
     ],
 )

@@ -516,11 +516,12 @@ def test_the_worst_alert_comes_first() -> None:
 def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     """The notices about the platform are no alert of a table."""
     world.goes_live(world.build("web-1"), 1)
+    world.waits(world.build("web-2"), "web-1")
     world.alerts()
     world.notices()
     with serving(world) as server:
         page = got(server, "/alerts")
-        overview = server.ask("GET", "/", Accept="text/html").body.decode()
+        html = server.ask("GET", "/alerts", Accept="text/html").body.decode()
 
     assert "hits > 9" in page.text
     assert "on insert, update, delete" in page.text
@@ -538,7 +539,7 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
         r"canary answered 500 Began to fail (\d+ s ago|just now) Next try in", page.text
     )
     # Commands of hints are code; no hint leads to the page itself.
-    assert "<code>kappa alerts list</code>" in overview
+    assert "<code>kappa promote web</code>" in html
     assert "kappa alerts list" not in page.text
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
