@@ -669,6 +669,16 @@ def test_the_logs_of_all_builds_are_listed(world: World) -> None:
         assert f"{build} begins" in shown.text
 
 
+def test_a_phone_leaves_out_fractions_and_the_constant_word_of_log_lines(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    write_log(world, "web-1", "2026-12-01T08:00:00.123Z INFO kappa: it begins")
+    with serving(world) as server:
+        html = server.ask("GET", "/logs/web-1", Accept="text/html").body.decode()
+
+    assert '08:00:00<span class="spared">.123</span></time>' in html
+    assert '<span class="spared">kappa: </span>it begins' in html
+
+
 def test_of_many_logs_some_are_folded(world: World) -> None:
     """The log on the page stays in sight; each build is listed once beside it."""
     for number in range(5):
