@@ -243,7 +243,7 @@ def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
     page = got(lived[0], "/alerts")
 
     heads = page.text[page.text.index("Notices about the platform") :]
-    assert heads.index("State Time Notice About Look at") < heads.index("The disk is full")
+    assert heads.index("Severity Time Notice About Look at") < heads.index("The disk is full")
     links = {each["href"] for each in page.all("a")}
     assert {"/rollouts/3", "/topics/visits?partition=0&start=7"} <= links
     assert "/rejects?pipeline=web" in links
