@@ -553,6 +553,15 @@ class Fleet(World):
     def _tally(self, offset: int, _: Offsets) -> dict[int, Tally]:
         return {0: Tally(decoded=offset)}
 
+    def _log_time(self, reached: Offsets) -> int:
+        """Returns the time of the newest record read: records are spread over two hours."""
+        count, read = (
+            sum(each for _, _, each in offsets.items())
+            for offsets in (self.log.end(["visits"]), reached)
+        )
+        ago = _NEWEST_AGO + (count - read) * _SPAN_SECONDS / count
+        return int(1000 * (self.now.timestamp() - ago))
+
 
 def many(folder: Path) -> World:
     """Creates a project with 24 pipelines, for screenshots of long lists.

@@ -5,6 +5,7 @@ The most urgent come first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -76,3 +77,21 @@ def _untold(matter: OpenMatter) -> ShownNotice:
 def sorted_alerts(found: Iterable[AlertStatus]) -> Sequence[AlertStatus]:
     """Sorts alerts by the severity of their states, the worst first, and then by name."""
     return sorted(found, key=lambda each: (TONES.index(alert_health(each).tone), each.name))
+
+
+def message_fields(body: str) -> list[tuple[str, object]]:
+    """Returns what the body of a message tells about a row or a fact, each field with its name.
+
+    The kind of the change and the text of a notice have no name. The result is empty if the body
+    is not a JSON object.
+    """
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return []
+    if not isinstance(found, dict):
+        return []
+    row = dict[str, object]()
+    for part in (found.get("key"), found.get("after") or found.get("before")):
+        row |= part if isinstance(part, dict) else {}
+    return [*(("", found[name]) for name in ("op", "text") if name in found), *row.items()]

@@ -5,7 +5,9 @@ The code of both builds is read from code snapshots, so no code is imported or r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kappa.code.code_snapshot import read_snapshot
@@ -16,6 +18,14 @@ from kappa.state.store import Store
 # So many lines of a part are shown: a file of rows may have millions.
 _MOST_LINES = 300
 _KINDS = {"+": "new", "-": "old", "@": "place"}
+# The words of two longer lines are not compared: the time grows with the square of the length.
+_LONGEST_COMPARED = 1000
+# Lines that are less alike than this are two different lines, and not one line that changed.
+_LEAST_ALIKE = 0.4
+_WORD = re.compile(r"\w+|\s+|.")
+
+# The text of a line in pieces, each with True if the other line of a pair does not contain it.
+Pieces = tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +33,12 @@ class DiffLine:
     """A line of a diff.
 
     `kind` is "new", "old", "place" for a line that gives a position in the code (`@@ ... @@`), or
-    "" for a line of context.
+    "" for a line of context. If one removed line is followed by one added line, the changed words
+    of both are pieces of their own.
     """
 
     kind: str
-    text: str
+    pieces: Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +71,37 @@ def changed_parts_shown(diffs: Iterable[PartDiff]) -> tuple[ChangedPart, ...]:
     return tuple(
         ChangedPart(
             diff.what,
-            tuple(DiffLine(_KINDS.get(line[:1], ""), line) for line in diff.lines[:_MOST_LINES]),
+            tuple(_shown_lines(diff.lines[:_MOST_LINES])),
             max(0, len(diff.lines) - _MOST_LINES),
         )
         for diff in diffs
     )
+
+
+def _shown_lines(lines: Sequence[str]) -> Iterator[DiffLine]:
+    kinds = [_KINDS.get(line[:1], "") for line in lines]
+    pieces: list[Pieces] = [((line, False),) for line in lines]
+    for at in range(len(lines) - 1):
+        before, after = kinds[at - 1 : at] if at else [], kinds[at + 2 : at + 3]
+        if kinds[at : at + 2] == ["old", "new"] and before != ["old"] and after != ["new"]:
+            pieces[at : at + 2] = _changed_words(lines[at], lines[at + 1])
+    return map(DiffLine, kinds, pieces)
+
+
+def _changed_words(old: str, new: str) -> tuple[Pieces, Pieces]:
+    """Divides a removed line and an added line, each with its sign, into pieces. Pure."""
+    whole = ((old, False),), ((new, False),)
+    if max(len(old), len(new)) > _LONGEST_COMPARED:
+        return whole
+    before, after = _WORD.findall(old[1:]), _WORD.findall(new[1:])
+    found = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    if found.ratio() < _LEAST_ALIKE:
+        return whole
+    olds, news = [(old[:1], False)], [(new[:1], False)]
+    for kind, start, end, new_start, new_end in found.get_opcodes():
+        olds.append(("".join(before[start:end]), kind != "equal"))
+        news.append(("".join(after[new_start:new_end]), kind != "equal"))
+    return tuple(each for each in olds if each[0]), tuple(each for each in news if each[0])
 
 
 def _code_side(store: Store, birth: Birth) -> CodeSide:

@@ -36,7 +36,7 @@ from kappa.declare.alert import KAPPA
 from kappa.declare.board import Board, board_name, boards_in
 from kappa.declare.options import REJECTS
 from kappa.records.redrive import parse_position
-from kappa.replay.page.alerts import notice_rows, sorted_alerts
+from kappa.replay.page.alerts import message_fields, notice_rows, sorted_alerts
 from kappa.replay.page.api import desk_of
 from kappa.replay.page.boards import BoardAnswer, answer_board, is_behind
 from kappa.replay.page.build_rates import WINDOW, BuildHistories, rate_of
@@ -977,6 +977,7 @@ def show_alerts(request: Request) -> Response:
         found=of_tables,
         own=next((each for each in found if each.name == KAPPA), None),
         alert_health=alert_health,
+        message_fields=message_fields,
         shown=shown_alerts(here.store, (each.name for each in found), _ALERTS),
         matters=(matters := _matters_of(request, state, desk.status(), now)),
         notices=notice_rows(shown_notices(here.store, _ALERTS), matters),

@@ -325,7 +325,7 @@ def test_a_narrow_topic_folds_its_readers(chromium: Browser, standing: Server) -
         # The range is that of the records in sight.
         expect(page.locator(".first-records")).to_be_visible()
         expect(page.locator(".all-records")).to_be_hidden()
-        page.get_by_label("Show all 50 records").check()
+        page.get_by_label("Show 30 more").check()
         expect(page.locator(".first-records")).to_be_hidden()
         expect(page.locator(".all-records")).to_be_visible()
 
@@ -909,13 +909,16 @@ def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_pat
     world.append(Abandoned(14, "for another one"), begun)
     with serving(world) as server, opened(chromium, at(server), viewport=NARROW) as (page, _):
         page.goto("/rollouts/6")
-        tops = [page.locator(each).bounding_box()["y"] for each in ("#progress-part", "#found")]
+        tops = [
+            page.locator(each).bounding_box()["y"] for each in ("#progress-part", "#verified-part")
+        ]
         assert tops[0] < tops[1]
         world.append(CaughtUp(18, Offsets()), world.verified(18, "web-2"))
         # Checks and differences; samples of rows come beside them.
-        expect(page.locator("#found table").nth(1)).to_be_visible()
-        tops = [page.locator(each).bounding_box()["y"] for each in ("#found", "#progress-part")]
-        assert tops[0] < tops[1]
+        expect(page.locator("#verified-part table").nth(1)).to_be_visible()
+        parts = ("#found", "#code-part", "#verified-part", "#progress-part")
+        tops = [page.locator(each).bounding_box()["y"] for each in parts]
+        assert tops == sorted(tops)
 
 
 def test_a_served_rollout_has_the_places_of_a_waiting_one(

@@ -231,12 +231,12 @@ class World:
             ),
         }
         frontiers = Frontiers(self.store, name)
-        log_time = {"visits": {0: int(1000 * (self.now.timestamp() - 90)), 1: 0}}
         for number in range(1, 41):
             seconds = 3602 - 90 * number
             at = self._reached(offset, number, seconds)
             tally, ago = {"visits": self._tally(offset, at)}, self._ago(seconds)
-            frontier = Frontier(number, name, 1, at, versions, ago, tally=tally, log_time=log_time)
+            times = {"visits": {0: self._log_time(at), 1: 0}}
+            frontier = Frontier(number, name, 1, at, versions, ago, tally=tally, log_time=times)
             frontiers.publish(frontier)
         put_kept_frontier(self.store, KeptFrontierRecord(frontier, generations=(1, 2, 3)))
         return name
@@ -396,6 +396,10 @@ class World:
     def _reached(self, offset: int, number: int, _: float) -> Offsets:
         """Returns the offsets of the frontier `number` of 40, which is some seconds old."""
         return self._offsets(offset * number // 40)
+
+    def _log_time(self, _: Offsets) -> int:
+        """Returns the time of the newest record below a frontier's offsets, in milliseconds."""
+        return int(1000 * (self.now.timestamp() - 90))
 
     def _tally(self, offset: int, _: Offsets) -> dict[int, Tally]:
         """Returns the outcomes of the records below a frontier's offsets, by partition."""

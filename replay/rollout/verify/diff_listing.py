@@ -66,11 +66,11 @@ def count_line(count: OutcomeCount) -> str:
 def rejects_line(counts: Iterable[OutcomeCount]) -> str:
     """Formats the numbers of rejects of both builds as one line, or returns "" without rejects.
 
-    For example: `rejects: 120 before, 3 now`.
+    For example: `rejects: 120 before, 3 after`.
     """
     rejected = [count for count in counts if count.what == "rejected"]
-    before, now = sum(count.before for count in rejected), sum(count.after for count in rejected)
-    return f"rejects: {before:,} before, {now:,} now" if before or now else ""
+    before, after = sum(count.before for count in rejected), sum(count.after for count in rejected)
+    return f"rejects: {before:,} before, {after:,} after" if before or after else ""
 
 
 def diff_text(pair: Pair, found: Comparison, keys: Mapping[str, tuple[str, ...]]) -> str:

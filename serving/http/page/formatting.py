@@ -121,9 +121,9 @@ def duration(seconds: float | None) -> str:
     """Formats a duration: `0.4 s`, `42 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; `—` for None."""
     if seconds is None:
         return "—"
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    left, shown = int(seconds), []
+    left, shown = round(seconds), []
     for length, name in _STEPS:
         count, left = divmod(left, length)
         if count:

@@ -878,6 +878,20 @@ def test_a_long_diff_is_cut() -> None:
     assert [each.kind for each in shown.lines[:2]] == ["place", "new"]
 
 
+def test_the_changed_words_of_a_pair_of_lines_are_marked() -> None:
+    """Of two removed lines, and of lines that have little in common, nothing is marked."""
+    pair = ("-    return a.where('x')", "+    return b.where('x')", " end")
+    different = ("-first line", "+    0 != [1]")
+    two = ("-one a", "-one b", "+one c", " end")
+    diff = PartDiff("function a.py:f", "function f", (*pair, *two, *different))
+    (shown,) = changed_parts_shown([diff])
+
+    marked = [[text for text, is_changed in line.pieces if is_changed] for line in shown.lines]
+    assert marked == [["a"], ["b"], *([] for _ in range(7))]
+    texts = ["".join(text for text, _ in line.pieces) for line in shown.lines]
+    assert texts == list(diff.lines)
+
+
 def test_a_first_rollout_begins_with_no_separator(world: World) -> None:
     world.append(Staged("web", world.build("web-1"), "version", ()))
     with serving(world) as server:
@@ -1028,7 +1042,7 @@ def test_a_promote_shows_the_rows_that_differ_first(lived: Server) -> None:
     wanted = {"intent": "promote", "pipelines": ["web"], "dry_run": True}
     promote = lived.ask("POST", "/api/v1/rollouts", wanted, If_Match="*").document
     assert "page_hits: 40 rows before and 42 after, 2 added (5 %)" in promote["details"][0]
-    assert "rejects: 4 before, 3 now" in promote["details"]
+    assert "rejects: 4 before, 3 after" in promote["details"]
 
 
 def test_what_takes_something_away_looks_so(world: World) -> None:

@@ -243,7 +243,7 @@ def test_notices_are_a_table_with_proof_and_links(lived: Lived) -> None:
     page = got(lived[0], "/alerts")
 
     heads = page.text[page.text.index("Notices about the platform") :]
-    assert heads.index("State Time Notice About Look at") < heads.index("The disk is full")
+    assert heads.index("Severity Time Notice About Look at") < heads.index("The disk is full")
     links = {each["href"] for each in page.all("a")}
     assert {"/rollouts/3", "/topics/visits?partition=0&start=7"} <= links
     assert "/rejects?pipeline=web" in links
@@ -567,7 +567,7 @@ def test_rejects_of_a_rollout_are_told_once() -> None:
     view = rollout_view(state, state.rollout(9), None, None)
 
     assert view.counts == (
-        "Rejects: 5 before, 4 now (a no_json 4 → 3)",
+        "Rejects: 5 before, 4 after (a no_json 4 → 3)",
         "a: duplicate: 1 before, 2 after",
     )
 
@@ -1029,15 +1029,19 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     checks = failed.text[failed.text.index("Check Table Condition") :]
     assert checks.index("Failed page_hits") < checks.index("Passed page_hits")
     assert "7 16 %" in checks
-    kept = checks[checks.index("Failing rows of page_hits 5 of 7 page hits minute UTC") :]
-    assert kept.index(f"{EVIL} null 2026-01-01 08:00:00 /1 1") < kept.index(
-        "Compared with build web-1"
+    evidence = (
+        "Failing rows of page_hits a sample of 5 of 7, which is all that is kept page hits minute",
+        f"{EVIL} null 2026-01-01 08:00:00 /1 1",
+        "Check Table",
+        "Compared with build web-1",
     )
+    places = [failed.text.index(each) for each in evidence]
+    assert places == sorted(places)
     assert "Start the same code again, as a new build: kappa retry web" in failed.text
     assert "kappa retry web" not in later.text
     assert "kappa deploy web" in failed.text
     assert "kappa deploy web" not in later.text
-    assert "Rollout 3 Replaying of the pipeline is newer." in later.text
+    assert "Rollout 3 replaced it: Replaying" in later.text
 
 
 @pytest.mark.parametrize(
@@ -1160,7 +1164,7 @@ def test_a_rollout_begins_with_its_evidence(tmp_path: Path) -> None:
         with serving(world) as server:
             pages.append(got(server, f"/rollouts/{number}"))
 
-    told = ("Promote", "Rows that differ", "Verification: passed", "Code that changed", "Progress")
+    told = ("Promote", "Rows that differ", "Code that changed", "Verification: passed", "Progress")
     for page in pages:
         places = [page.text.index(each) for each in told]
         assert places == sorted(places)
@@ -1401,7 +1405,8 @@ def test_time_left_is_what_is_missing_at_its_rate(changes: dict[str, Any], left:
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        *((0.42, "0.4 s"), (42, "42 s"), (180, "3 min"), (7500, "2 h 5 min")),
+        *((0.42, "0.4 s"), (42, "42 s"), (59.4, "59 s"), (59.6, "1 min"), (180, "3 min")),
+        (7500, "2 h 5 min"),
         *((90_000, "1 d 1 h"), (436_000_000, "13 y 301 d"), (None, "—")),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -515,6 +516,7 @@ def test_the_worst_alert_comes_first() -> None:
 def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     """The notices about the platform are no alert of a table."""
     world.goes_live(world.build("web-1"), 1)
+    world.waits(world.build("web-2"), "web-1")
     world.alerts()
     world.notices()
     with serving(world) as server:
@@ -533,13 +535,30 @@ def test_an_alert_shows_its_condition_and_the_command(world: World) -> None:
     # The notice leads to the row of the alert.
     assert "#alert-late" in {each.get("href") for each in page.all("a")}
     assert "alert-late" in {each.get("id") for each in page.all("tr")}
-    assert re.search(r"canary answered 500 First try (\d+ s ago|just now) Next try in", page.text)
-    # Commands of hints are code.
-    assert "<code>kappa alerts list</code>" in html
+    assert re.search(
+        r"canary answered 500 Began to fail (\d+ s ago|just now) Next try in", page.text
+    )
+    # Commands of hints are code; no hint leads to the page itself.
+    assert "<code>kappa promote web</code>" in html
+    assert "kappa alerts list" not in page.text
     assert re.search(r"Critical (\d+ s ago|just now) Alert late cannot send", page.text)
     folded = {each.get("id") for each in page.all("details") if "open" not in each}
     assert "newest" in folded
     assert "letters-1" not in folded
+
+
+def test_a_message_is_shown_as_fields_which_open_to_its_json(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    world.alerts()
+    row = {"op": "insert", "key": {"page": "/cart"}, "after": {"page": "/cart", "hits": 5}}
+    for id_, body in (("msg_8", json.dumps(row)), ("msg_9", "no json")):
+        put_dead_letter(world.store, "late", DeadLetter(Message(id_, body), "refused", 3, "now"))
+    with serving(world) as server:
+        page = got(server, "/alerts")
+
+    assert f"insert · page /cart · hits 5 {json.dumps(row)}" in page.text
+    assert "no json" in page.text
+    assert "message-msg_9" not in {each.get("id") for each in page.all("details")}
 
 
 @pytest.mark.parametrize(("letters", "is_open"), [(5, True), (6, False)])
@@ -648,6 +667,16 @@ def test_the_logs_of_all_builds_are_listed(world: World) -> None:
         current = [each["href"] for each in shown.all("a") if each.get("aria-current") == "page"]
         assert current == ["/logs", f"/logs/{build}"]
         assert f"{build} begins" in shown.text
+
+
+def test_a_phone_leaves_out_fractions_and_the_constant_word_of_log_lines(world: World) -> None:
+    world.goes_live(world.build("web-1"), 1)
+    write_log(world, "web-1", "2026-12-01T08:00:00.123Z INFO kappa: it begins")
+    with serving(world) as server:
+        html = server.ask("GET", "/logs/web-1", Accept="text/html").body.decode()
+
+    assert '08:00:00<span class="spared">.123</span></time>' in html
+    assert '<span class="spared">kappa: </span>it begins' in html
 
 
 def test_of_many_logs_some_are_folded(world: World) -> None:

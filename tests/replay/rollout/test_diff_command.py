@@ -102,7 +102,7 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "    ───────  ─────  ─────",
         "    UA           1      3",
         "",
-        "rejects: 0 before, 2 now",
+        "rejects: 0 before, 2 after",
         "flights: rejected: 0 before, 2 after",
     ]
 
@@ -231,7 +231,7 @@ def test_progress_history_and_receipt_tell_differences(store: Store) -> None:
 
     assert [line.strip() for line in lines[1:]] == [
         difference_line(DIFFERENCES[0]),
-        "rejects: 0 before, 2 now",
+        "rejects: 0 before, 2 after",
         "flights: rejected: 0 before, 2 after",
         "topic planes is not the same for both builds: what comes from it is not comparable",
     ]
