@@ -27,7 +27,7 @@ from kappa.base.sql import text
 from kappa.kafka.reader import Record
 from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.topics.topic_growth import TopicRates, end_sums
-from kappa.serving.http.page.formatting import value
+from kappa.serving.http.page.formatting import is_cut
 from kappa.serving.http.problem import HttpError
 from kappa.serving.query.pin.moments import parse_time
 from kappa.serving.query.query import read_snapshot
@@ -504,7 +504,5 @@ def cut_length(content: bytes | None) -> int | None:
     """Returns the length in bytes of a key or a value that a page cuts, otherwise None."""
     if content is None:
         return None
-    whole = as_text(content) or ""
-    is_long = value(whole).endswith("…") and not whole.endswith("…")
-    is_cut = is_long or len(content) > _MOST_BYTES
-    return len(content) if is_cut else None
+    is_long = len(content) > _MOST_BYTES or is_cut(as_text(content))
+    return len(content) if is_long else None

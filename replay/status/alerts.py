@@ -255,9 +255,7 @@ def _alert_status(
         None if outbox is None else outbox.cursor,
         None if alert is None else alert.where,
         () if alert is None else alert.on,
-        time_as_text(progress.first_tried_at)
-        if progress.error and progress.first_tried_at
-        else None,
+        None if (since := progress.failing_since) is None else time_as_text(since),
     )
 
 

@@ -487,8 +487,8 @@ def _failing_outlets(store: Store, birth: Birth) -> Iterator[FailingOutlet]:
             yield FailingOutlet("sink", sink.topic, trouble, "kappa sinks", known.error_at)
     for alert in birth.alerts:
         if (progress := read_alert_progress(store, alert.name)).error:
-            trouble, first = f"cannot send: {progress.error}", progress.first_tried_at
-            since = time_as_text(first) if first else ""
+            trouble, first = f"cannot send: {progress.error}", progress.failing_since
+            since = "" if first is None else time_as_text(first)
             yield FailingOutlet("alert", alert.name, trouble, "kappa alerts list", since)
 
 

@@ -193,18 +193,27 @@ def value(found: object) -> str:
 
     Null looks different from the text "null", numbers have separators, and long values are cut.
     """
+    shown = _whole_value(found)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
+
+
+def is_cut(found: object) -> bool:
+    """Returns True if `value` shows only the beginning of a value."""
+    return len(_whole_value(found)) > _MOST_CHARACTERS
+
+
+def _whole_value(found: object) -> str:
     match found:
         case bool():
-            shown = str(found).lower()
+            return str(found).lower()
         case int() | float() | Decimal():
-            shown = f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
+            return f"{found:,}" if not isinstance(found, int) or abs(found) > 9999 else str(found)
         case datetime():
-            shown = time_text(found)
+            return time_text(found)
         case dict() | list():
-            shown = json.dumps(json_value(found), ensure_ascii=False)
+            return json.dumps(json_value(found), ensure_ascii=False)
         case _:
-            shown = cell_text(found)
-    return shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]}…"
+            return cell_text(found)
 
 
 def time_text(at: datetime) -> str:

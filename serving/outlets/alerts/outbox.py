@@ -73,6 +73,14 @@ class AlertProgress(Struct, frozen=True):
     error: str = ""
     format: int = 1
 
+    @property
+    def failing_since(self) -> float | None:
+        """Returns the time of the first attempt to send what waits, if the last attempt failed.
+
+        The time is in seconds since 1970. Returns None if it is unknown.
+        """
+        return (self.first_tried_at or None) if self.error else None
+
 
 class DeadLetter(Struct, frozen=True):
     """A message that could not be delivered, with the reason, the attempts and the time."""

@@ -1350,7 +1350,8 @@ def test_a_long_value_keeps_its_beginning_and_is_cut_between_characters() -> Non
     assert as_text(("x" * 499 + "é" * 9).encode()) == "x" * 499 + "…"
     assert (as_text(b"\xff" * 1000) or "").count("ff") == 500
     # The text is cut at 400 characters, and the bytes at 500.
-    for content in (b"x" * 401, b"x" * 501, ("é" * 251).encode(), b"\xff" * 200):
+    long = [b"x" * 401, b"x" * 501, ("é" * 251).encode(), b"\xff" * 200]
+    for content in (*long, ("x" * 450 + "…").encode()):
         assert cut_length(content) == len(content)
     for content in (None, b"", b"x" * 400, "{…".encode(), b"\xff" * 9):
         assert cut_length(content) is None
