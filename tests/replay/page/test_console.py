@@ -621,7 +621,7 @@ def test_an_empty_project_has_the_steps_that_are_left(tmp_path: Path) -> None:
         (tmp_path / "pipelines" / "web.py").write_text(code)
         written = got(server, "/")
 
-    assert "kappa is not up. These steps are left" in page.text
+    assert "Kappa is not up. These steps are left" in page.text
     assert page.text.count("kappa up -d") == 1
     assert "kappa init" not in page.text
     assert "pipelines/web.py" in page.text
