@@ -57,7 +57,7 @@ _MOST_DEPTH, _MOST_SOURCES = 8, 4
 # What a rollout does to a node.
 _TOUCHES = {
     NEW: "new with rollout {}",
-    CHANGED: "changed by rollout {}",
+    CHANGED: "changes with rollout {}",
     REPLAYED: "computed anew",
     READS: "reads changed rows",
     REMOVED: "leaves with rollout {}",

@@ -154,23 +154,6 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     )
 
 
-def impact_text(differences: Sequence[Difference]) -> str:
-    """Describes what a rollout changes in the served tables: `5 of 40 rows differ in 2 tables`.
-
-    Returns "" if no table was compared. Pure.
-    """
-    compared = [each for each in differences if each.compared]
-    if not compared:
-        return ""
-    moved = [each for each in compared if not each.equal]
-    if not moved:
-        return f"no row differs in {amount(len(compared), 'table')}"
-    rows = sum(each.added + each.removed + each.changed for each in moved)
-    among = sum((each.rows_before or 0) + each.added for each in moved)
-    differ = "differs" if rows == 1 else "differ"
-    return f"{number(rows)} of {amount(among, 'row')} {differ} in {amount(len(moved), 'table')}"
-
-
 def changes_text(differences: Sequence[Difference]) -> str:
     """Describes a promote: `7 rows change, 1 is removed: 40 → 39 rows of hits`. Pure.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kappa.base.errors import KappaError
@@ -257,6 +257,24 @@ def serves_now(state: State, rollout: Rollout) -> bool:
     """Returns True if a rollout is the one by which its pipeline serves now. Pure."""
     last = state.last_switch(rollout.pipeline)
     return rollout.pipeline in state.serving and last is not None and last.id == rollout.id
+
+
+def changed_views(
+    views: Mapping[str, str],
+    differences: Iterable[Difference],
+    names_in: Callable[[str], frozenset[str]],
+) -> tuple[str, ...]:
+    """Returns the views that a rollout changes because it changes the tables that they read. Pure.
+
+    `views` maps each view that is computed when it is read to its query. `names_in` returns the
+    tables and views that a query names.
+    """
+    reads = {view: names_in(sql) for view, sql in views.items()}
+    moved = {each.table for each in differences if not each.equal}
+    # A view may read another view, so the search ends when no further view is found.
+    while found := {view for view in reads.keys() - moved if reads[view] & moved}:
+        moved |= found
+    return tuple(view for view in views if view in moved)
 
 
 def _retry_command(state: State, rollout: Rollout) -> str:

@@ -52,7 +52,6 @@ from kappa.replay.page.open_matters import (
 )
 from kappa.replay.page.overview import (
     changes_text,
-    impact_text,
     pipeline_cards,
     pipeline_list,
 )
@@ -66,7 +65,13 @@ from kappa.replay.page.queries import (
     queried_tables,
     sample_queries,
 )
-from kappa.replay.page.rollout import rollout_view, serves_now, service_actions, undo_offer
+from kappa.replay.page.rollout import (
+    changed_views,
+    rollout_view,
+    serves_now,
+    service_actions,
+    undo_offer,
+)
 from kappa.replay.page.samples import (
     SampledTable,
     counted_parts,
@@ -357,7 +362,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
         },
         status=status,
         broker=desk.here.bootstrap_servers,
-        impact=impact_text,
+        changes_text=changes_text,
         sinks=sink_statuses(desk.here.store, now.timestamp()),
         undos=(undos := {each.pipeline: undo_offer(state, each.pipeline) for each in found}),
         deeds={
@@ -390,6 +395,10 @@ def show_rollout(request: Request, number: int) -> Response:
         sends=(sends := _sends_of(desk, state, wanted)),
         cannot_send=_failing_in(status, wanted, sends),
         changes_text=changes_text(view.differences),
+        views=changed_views(
+            desk.memory.birth(wanted.build).views if wanted.waits else {},
+            *(view.differences, tables_named),
+        ),
         with_parts=view.comparable
         and wanted.waits
         and bool(outlet_parts(desk.memory.birth(wanted.build))),

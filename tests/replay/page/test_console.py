@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -36,7 +36,7 @@ from kappa.replay.page.queries import (
     queried_tables,
     sample_queries,
 )
-from kappa.replay.page.rollout import stage_seconds, undo_offer
+from kappa.replay.page.rollout import changed_views, stage_seconds, undo_offer
 from kappa.replay.page.samples import KindCount, sampled_tables
 from kappa.replay.page.states import health_of
 from kappa.replay.page.timeline import timeline_moments
@@ -126,7 +126,7 @@ def test_the_time_of_the_last_record_is_shown(world: World) -> None:
         # A pipeline that is behind has not read the newest record.
         assert "Read up to 1 min ago" in got(server, "/").text
         table = got(server, "/tables/web/page_hits").text
-    assert "Newest record 1 min ago" in table
+    assert "Read up to 1 min ago" in table
     assert "Complete as of" in table
 
 
@@ -852,6 +852,19 @@ def test_keys_and_changed_columns_come_first() -> None:
     assert found.changes == {"c9": 3, "c11": 2}
     assert found.rows[1].cells[:3] == ((0,), (1, 2), (0, 1))
     assert (found.counts, found.is_part) == ((KindCount("changed", 3, 7),), True)
+
+
+def test_views_of_changed_tables_change_with_them() -> None:
+    """A view of a view changes too, in whatever order they are declared."""
+    views = {"top": "from by_page", "by_page": "from hits", "other": "from visits", "self": ""}
+    reads = {"from by_page": {"by_page"}, "from hits": {"hits"}, "from visits": {"visits"}}
+    differences = (Difference("hits", 9, 9, changed=7), Difference("visits", 9, 9))
+
+    def changed(differences: Iterable[Difference]) -> tuple[str, ...]:
+        return changed_views(views, differences, lambda sql: frozenset(reads.get(sql, ())))
+
+    assert changed(differences) == ("top", "by_page")
+    assert changed(differences[1:]) == ()
 
 
 def test_samples_have_added_and_removed_rows_marked() -> None:
