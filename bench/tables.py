@@ -153,6 +153,9 @@ def _measured(folder: Path, rows: int, touched: int, slices: int) -> Cost | None
             seconds[how] = [commit(draw.sample(range(rows), touched), draw) for _ in range(count)]
             # A drain slows readers as any work beside them does; this measures recent rows alone.
             writer.close()
+            if writer.recent is not None:
+                # The last drain has not emptied its table of recent rows yet.
+                writer.recent.begin_upkeep()
             wanted = {
                 name: oracle.sql(sql.format(f"({_ORACLE})")).fetchall()
                 for name, sql in _READS.items()
