@@ -109,7 +109,12 @@ def show(
         generation,
         births,
         {build: generations.code_of(here.store, birth) for build, birth in births.items()},
-        sent_in(here.store, state, generation, most=here.settings.alerts.most),
+        {
+            switched: tuple(each.text for each in sends)
+            for switched, sends in sent_in(
+                here.store, state, generation, most=here.settings.alerts.most
+            ).items()
+        },
     )
     print_listing(
         output,

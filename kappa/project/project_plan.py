@@ -194,8 +194,11 @@ def follow_to_end(
         console,
         known=known,
         end_now=lambda: log.end(birth.topic_ids),
-        sends=lambda rollout: sends_at_switch(
-            here.store, here.state(), rollout, most=here.settings.alerts.most
+        sends=lambda rollout: tuple(
+            each.text
+            for each in sends_at_switch(
+                here.store, here.state(), rollout, most=here.settings.alerts.most
+            )
         ),
     )
     raise_unless_served(ended)

@@ -270,8 +270,8 @@ def _outgoing_text(here: ProjectContext, state: State, rollout: Rollout) -> str:
     with suppress(KappaError):
         parts = counted_parts(here.store, rollout)
         most = here.settings.alerts.most
-        lines = sends_at_switch(here.store, state, rollout, most=most, parts=parts)
-        return f", and send {', '.join(lines)}" if lines else ""
+        sends = sends_at_switch(here.store, state, rollout, most=most, parts=parts)
+        return f", and send {', '.join(each.text for each in sends)}" if sends else ""
     return ""
 
 

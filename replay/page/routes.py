@@ -66,6 +66,7 @@ from kappa.replay.page.queries import (
     sample_queries,
 )
 from kappa.replay.page.rollout import (
+    RolloutView,
     changed_views,
     rollout_view,
     serves_now,
@@ -91,6 +92,7 @@ from kappa.replay.page.states import (
 )
 from kappa.replay.page.table import (
     TableView,
+    boards_naming,
     pending_change,
     table_checks,
     table_view,
@@ -140,7 +142,7 @@ from kappa.replay.status.logs import (
     log_part,
     place_at,
 )
-from kappa.replay.status.outgoing_changes import sends_at_switch, sent_in
+from kappa.replay.status.outgoing_changes import OutgoingChanges, sends_at_switch, sent_in
 from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.topics.details import TopicDetails, observe_details
 from kappa.replay.status.topics.topic_growth import TopicRates
@@ -194,6 +196,8 @@ _ALERTS = 50
 _STOPPED = 5
 _SUPERSEDED = 10
 _LETTERS = 20
+# The offsets of more partitions are folded.
+_OPEN_OFFSETS = 8
 # More dead letters of an alert are folded.
 _OPEN_LETTERS = 5
 # The part of a log that is shown: a log may be of any size, and so may a line of a log.
@@ -384,6 +388,7 @@ def show_rollout(request: Request, number: int) -> Response:
     wanted = _rollout_numbered(state, number)
     build = next((each for each in status.builds if each.build == wanted.build), None)
     records = JournalView(desk.here.store).records(after=wanted.id - 1)
+    sends = _sends_of(desk, state, wanted)
     return render_page(
         request,
         "rollout",
@@ -392,13 +397,10 @@ def show_rollout(request: Request, number: int) -> Response:
         view=(view := rollout_view(state, wanted, build, status.end, records)),
         changes=_code_changes_of(desk, view.live_build, wanted.build),
         log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
-        sends=(sends := _sends_of(desk, state, wanted)),
+        sends=[each.text for each in sends],
         cannot_send=_failing_in(status, wanted, sends),
         changes_text=changes_text(view.differences),
-        views=changed_views(
-            desk.memory.birth(wanted.build).views if wanted.waits else {},
-            *(view.differences, tables_named),
-        ),
+        readers=_changed_readers(desk, view) if wanted.waits else (),
         with_parts=view.comparable
         and wanted.waits
         and bool(outlet_parts(desk.memory.birth(wanted.build))),
@@ -429,42 +431,48 @@ def show_sends(request: Request, number: int) -> Response:
         # A comparison that fails is reported beside the samples of rows.
         with suppress(KappaError):
             underway = samples_of(desk, view.live_build, view.rollout.build) is None
+    sends = _sends_of(desk, state, view.rollout)
     return render_page(
         request,
         "sends",
         state,
         now,
         rollout=view.rollout,
-        sends=(sends := _sends_of(desk, state, view.rollout)),
+        sends=[each.text for each in sends],
         cannot_send=_failing_in(desk.status(), view.rollout, sends),
         underway=underway,
     )
 
 
-def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[str, ...]:
-    """Describes what the sinks and alerts of a rollout send at the switch.
+def _changed_readers(desk: SharedLooks, view: RolloutView) -> tuple[str, ...]:
+    """Returns the views and boards that a rollout changes because it changes what they read."""
+    queries = desk.memory.birth(view.rollout.build).views
+    views = changed_views(queries, view.differences, tables_named)
+    moved = {each.table for each in view.differences if not each.equal}
+    boards = boards_naming(desk.here.settings.project, frozenset(moved.union(views)), tables_named)
+    return (*(f"view {each}" for each in views), *(f"board {each}" for each in boards))
+
+
+def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[OutgoingChanges, ...]:
+    """Returns what the sinks and alerts of a rollout send at the switch.
 
     After the switch, upper bounds are left out.
     """
     store, most = desk.here.store, desk.here.settings.alerts.most
-    lines = sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
-    return _without_bounds(lines) if rollout.phase is Phase.SERVED else lines
-
-
-def _without_bounds(lines: Iterable[str]) -> tuple[str, ...]:
-    """Returns the lines of what a past switch has sent that are not upper bounds."""
-    return tuple(each for each in lines if not each.startswith("up to "))
+    sends = sends_at_switch(store, state, rollout, most=most, parts=counted_parts(store, rollout))
+    is_past = rollout.phase is Phase.SERVED
+    return tuple(each for each in sends if not (is_past and each.is_bound))
 
 
 def _failing_in(
-    status: Status, rollout: Rollout, sends: Iterable[str]
+    status: Status, rollout: Rollout, sends: Iterable[OutgoingChanges]
 ) -> Mapping[str, FailingOutlet]:
-    """Returns the outlets that cannot send now, by the line of what a promote would send."""
+    """Returns the outlets that cannot send now, by the text of what a promote would send."""
+    failing = {(each.kind, each.name): each for each in status.failing if rollout.waits}
     return {
-        line: each
-        for line in sends
-        for each in status.failing
-        if rollout.waits and f"{each.kind} {each.name} " in f"{line} "
+        each.text: failing[each.kind, each.name]
+        for each in sends
+        if (each.kind, each.name) in failing
     }
 
 
@@ -689,8 +697,8 @@ def show_generation(request: Request, number: int) -> Response:
         births,
         {build: code_of(here.store, birth) for build, birth in births.items()},
         {
-            rollout: _without_bounds(lines)
-            for rollout, lines in sent_in(
+            rollout: tuple(each.text for each in sends if not each.is_bound)
+            for rollout, sends in sent_in(
                 here.store, state, number, most=here.settings.alerts.most
             ).items()
         },
@@ -711,6 +719,7 @@ def show_generation(request: Request, number: int) -> Response:
         "generation",
         state,
         now,
+        most_open=_OPEN_OFFSETS,
         shown=found,
         left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,

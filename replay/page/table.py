@@ -293,21 +293,21 @@ def describe_table(
             ),
             files,
             birth,
-            boards_naming(project, table.name, names_in),
+            boards_naming(project, frozenset({table.name}), names_in),
         )
 
 
 def boards_naming(
-    project: Path, table: str, names_in: Callable[[str], frozenset[str]]
+    project: Path, tables: frozenset[str], names_in: Callable[[str], frozenset[str]]
 ) -> tuple[str, ...]:
-    """Lists the project's boards whose queries name a table.
+    """Lists the project's boards whose queries name one of the tables.
 
     `names_in` returns the tables that a query names.
     """
     return tuple(
         name
         for name, board in boards_in(project).items()
-        if isinstance(board, Board) and any(table in names_in(chart.sql) for chart in board.charts)
+        if isinstance(board, Board) and any(tables & names_in(chart.sql) for chart in board.charts)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.base.units import count_of
@@ -22,13 +23,27 @@ if TYPE_CHECKING:
 NO_PARTS: Mapping[Part, Difference] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class OutgoingChanges:
+    """The changes that an outlet sends at a switch, as a text such as `4 deletes to carriers`.
+
+    `kind` is `sink` or `alert`, and `name` is the sink's topic or the alert's name. `is_bound` is
+    True if the number of changes is an upper bound.
+    """
+
+    kind: str
+    name: str
+    text: str
+    is_bound: bool = False
+
+
 def sending_text(store: Store, state: State, rollout: Rollout, *, most: int) -> str:
     """Returns a line for each sink and alert that sends changes at a switch.
 
     `most` is the setting `alerts.most`.
     """
-    lines = sends_at_switch(store, state, rollout, most=most)
-    return "".join(f"  sends: {line}\n" for line in lines)
+    sends = sends_at_switch(store, state, rollout, most=most)
+    return "".join(f"  sends: {each.text}\n" for each in sends)
 
 
 def sends_at_switch(
@@ -38,12 +53,12 @@ def sends_at_switch(
     *,
     most: int,
     parts: Mapping[Part, Difference] = NO_PARTS,
-) -> tuple[str, ...]:
-    """Describes the changes that a rollout's sinks and alerts send, or have sent, at the switch.
+) -> tuple[OutgoingChanges, ...]:
+    """Returns the changes that a rollout's sinks and alerts send, or have sent, at the switch.
 
-    There is one text per outlet. `most` is the setting `alerts.most`. `parts` are the differences
-    within the parts of tables that outlets send, as far as they are known. The result is empty
-    while the differences are unknown, and also if the rollout ended without a switch.
+    There is one element per outlet. `most` is the setting `alerts.most`. `parts` are the
+    differences within the parts of tables that outlets send, as far as they are known. The result
+    is empty while the differences are unknown, and also if the rollout ended without a switch.
     """
     if rollout.phase in {Phase.FAILED, Phase.ABANDONED} or (
         rollout.verified is None and not rollout.switch
@@ -58,7 +73,7 @@ def sends_at_switch(
     # A pipeline that was retired has sent all rows before.
     before = read_birth(store, live) if live is not None else None if is_first else after
     differences = () if rollout.verified is None else rollout.verified.differences
-    return tuple(outgoing_lines(after, differences, before=before, most=most, parts=parts))
+    return tuple(outgoing_changes(after, differences, before=before, most=most, parts=parts))
 
 
 def waiting_text(store: Store, state: State, *, most: int) -> str:
@@ -73,8 +88,8 @@ def waiting_text(store: Store, state: State, *, most: int) -> str:
 
 def sent_in(
     store: Store, state: State, generation: int, *, most: int
-) -> Mapping[int, tuple[str, ...]]:
-    """Describes the changes that outlets sent at the switch to a generation, by rollout id."""
+) -> Mapping[int, tuple[OutgoingChanges, ...]]:
+    """Returns the changes that outlets sent at the switch to a generation, by rollout id."""
     switched = next(
         (
             record.event.switched
@@ -96,22 +111,22 @@ def _receipt_of(state: State, rollout: Rollout) -> Receipt | None:
     return next(each.receipt for each in record.event.switched if each.rollout == rollout.id)
 
 
-def outgoing_lines(
+def outgoing_changes(
     after: Birth,
     differences: Iterable[Difference],
     *,
     before: Birth | None,
     most: int,
     parts: Mapping[Part, Difference] = NO_PARTS,
-) -> Iterator[str]:
-    """Yields a line for each outlet that sends changes, such as `4 deletes to carriers`. Pure.
+) -> Iterator[OutgoingChanges]:
+    """Yields the changes of each outlet that sends changes. Pure.
 
     `after` is the birth certificate of the build that will serve, and `before` is that of the build
     that serves until the switch. If an outlet sends only a part of a table, the number is an upper
     bound. An alert sends at most `most` messages, and one more message about all further rows.
     """
     found = {each.table: each for each in differences}
-    yield from _sink_lines(after.sinks, found, () if before is None else before.sinks, parts)
+    yield from _sent_by_sinks(after.sinks, found, () if before is None else before.sinks, parts)
     keyless = {table.name for table in after.tables if not table.keys}
     known = {} if before is None else {alert.name: alert for alert in before.alerts}
     for alert in after.alerts:
@@ -120,9 +135,10 @@ def outgoing_lines(
         if earlier is None or earlier.of != alert.of or difference is None:
             continue
         is_most = earlier != alert or alert.of in keyless
-        text = _message_counts(alert, difference, parts.get(part_of(alert)), most, is_most=is_most)
-        if text:
-            yield text
+        part = parts.get(part_of(alert))
+        found_changes = _message_counts(alert, difference, part, most, is_most=is_most)
+        if found_changes is not None:
+            yield found_changes
 
 
 def part_of(outlet: SinkBirth | AlertBirth) -> Part:
@@ -130,12 +146,12 @@ def part_of(outlet: SinkBirth | AlertBirth) -> Part:
     return outlet.of, outlet.columns, outlet.where
 
 
-def _sink_lines(
+def _sent_by_sinks(
     sinks: Iterable[SinkBirth],
     found: Mapping[str, Difference],
     before: Iterable[SinkBirth],
     parts: Mapping[Part, Difference],
-) -> Iterator[str]:
+) -> Iterator[OutgoingChanges]:
     known = {sink.topic: sink for sink in before}
     for sink in sinks:
         difference, part = found.get(sink.of), parts.get(part_of(sink))
@@ -143,19 +159,26 @@ def _sink_lines(
             rows = None if difference is None else (part or difference).rows_after
             most = "up to " if is_part(sink) and part is None else ""
             counted = "" if rows is None else f", {most}{count_of(rows, 'row')},"
-            yield f"the snapshot of {sink.of}{counted} to {sink.topic}"
+            text = f"the snapshot of {sink.of}{counted} to {sink.topic}"
+            yield OutgoingChanges("sink", sink.topic, text)
         elif known[sink.topic] != sink:
-            yield f"what differs from its topic to {sink.topic}"
+            text = f"what differs from its topic to {sink.topic}"
+            yield OutgoingChanges("sink", sink.topic, text)
         elif difference is not None:
             yield _change_counts(sink, difference, part)
 
 
-def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) -> str:
-    """Describes the numbers of rows that a sink sends. `part` is the difference of its part."""
+def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) -> OutgoingChanges:
+    """Returns the numbers of rows that a sink sends. `part` is the difference of its part."""
+
+    def sends(text: str, *, is_bound: bool = False) -> OutgoingChanges:
+        return OutgoingChanges("sink", sink.topic, text, is_bound)
+
     if not whole.compared:
         rows = whole.rows_after
-        text = "all that differs" if rows is None else f"up to {count_of(rows, 'row')}"
-        return f"{text} to {sink.topic}"
+        if rows is None:
+            return sends(f"all that differs to {sink.topic}")
+        return sends(f"up to {count_of(rows, 'row')} to {sink.topic}", is_bound=True)
     found = part or whole
     counted = (
         ("insert", found.added),
@@ -164,32 +187,37 @@ def _change_counts(sink: SinkBirth, whole: Difference, part: Difference | None) 
     )
     text = ", ".join(count_of(count, what) for what, count in counted if count)
     if not text:
-        return f"nothing to {sink.topic}"
-    is_bound = is_part(sink) and part is None
-    bound = "up to " if is_bound or whole.unsettled else ""
-    return f"{bound}{text} to {sink.topic}{_bounded_text(sink) if is_bound else ''}"
+        return sends(f"nothing to {sink.topic}")
+    is_whole = is_part(sink) and part is None
+    which = _bounded_text(sink) if is_whole else ""
+    if is_whole or whole.unsettled:
+        return sends(f"up to {text} to {sink.topic}{which}", is_bound=True)
+    return sends(f"{text} to {sink.topic}")
 
 
 def _message_counts(
     alert: AlertBirth, whole: Difference, part: Difference | None, most: int, *, is_most: bool
-) -> str:
-    """Describes how many messages an alert sends, and how many rows the messages are about.
+) -> OutgoingChanges | None:
+    """Returns how many messages an alert sends, and how many rows the messages are about.
 
-    Returns "" if the alert sends no message. `is_most` is True if the numbers are upper bounds.
+    Returns None if the alert sends no message. `is_most` is True if the numbers are upper bounds.
     """
     if not whole.compared:
-        return f"up to {most + 1:,} messages of alert {alert.name}"
+        text = f"up to {most + 1:,} messages of alert {alert.name}"
+        return OutgoingChanges("alert", alert.name, text, is_bound=True)
     found = part or whole
     counted = {"insert": found.added, "update": _updated_rows(found), "delete": found.removed}
     rows = sum(counted[op] for op in alert.on)
     if not rows:
-        return ""
-    is_bound = is_part(alert) and part is None
-    bound = "up to " if is_bound or is_most or whole.unsettled else ""
-    most_rows = f"{'up to ' if is_bound else ''}{count_of(rows, 'row')}"
+        return None
+    is_whole = is_part(alert) and part is None
+    is_bound = bool(is_whole or is_most or whole.unsettled)
+    most_rows = f"{'up to ' if is_whole else ''}{count_of(rows, 'row')}"
     about = f", for {most_rows}," if rows > most + 1 else ""
-    which = _bounded_text(alert) if is_bound else ""
-    return f"{bound}{count_of(min(rows, most + 1), 'message')}{about} of alert {alert.name}{which}"
+    messages = f"{'up to ' if is_bound else ''}{count_of(min(rows, most + 1), 'message')}"
+    which = _bounded_text(alert) if is_whole else ""
+    text = f"{messages}{about} of alert {alert.name}{which}"
+    return OutgoingChanges("alert", alert.name, text, is_bound)
 
 
 def _bounded_text(outlet: SinkBirth | AlertBirth) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite
@@ -231,24 +232,34 @@ def _without_zeros(text: str) -> str:
     return text.rstrip("0") if "." in text else text
 
 
-def time_zones(rows: Sequence[Sequence[object]], now: datetime) -> tuple[str, ...]:
-    """Returns for each column the text that its header has in place of dates and zones of times.
+@dataclass(frozen=True, slots=True)
+class TimeZone:
+    """What the header of a column has in place of a part of each time in the column.
 
-    The text is "UTC" if all values of the column are times with a zone or null, and "today, UTC" if
-    all these times are of the day of `now`. Otherwise it is "".
+    `text` is "UTC" if all values of the column are times with a zone or null, and "today, UTC" if
+    all these times are of today. Otherwise it is "". `has_seconds` is False if all these times are
+    whole minutes.
     """
+
+    text: str = ""
+    has_seconds: bool = True
+
+
+def time_zones(rows: Sequence[Sequence[object]], now: datetime) -> tuple[TimeZone, ...]:
+    """Returns for each column what its header has in place of a part of the column's times."""
     return tuple(_time_zone(column, now) for column in zip(*rows, strict=True))
 
 
-def _time_zone(column: Sequence[object], now: datetime) -> str:
-    days = {
-        each.astimezone(UTC).date() if isinstance(each, datetime) and each.tzinfo else None
-        for each in column
-        if each is not None
-    }
-    if not days or None in days:
-        return ""
-    return "today, UTC" if days == {now.astimezone(UTC).date()} else "UTC"
+def _time_zone(column: Sequence[object], now: datetime) -> TimeZone:
+    found = [each for each in column if each is not None]
+    times = [each.astimezone(UTC) for each in found if isinstance(each, datetime) and each.tzinfo]
+    if not times or len(times) < len(found):
+        return TimeZone()
+    is_today = {each.date() for each in times} == {now.astimezone(UTC).date()}
+    return TimeZone(
+        "today, UTC" if is_today else "UTC",
+        any(each.second or each.microsecond for each in times),
+    )
 
 
 def with_times(rows: Sequence[Sequence[object]]) -> list[list[object]]:
@@ -271,13 +282,15 @@ def number_columns(rows: Sequence[Sequence[object]]) -> tuple[bool, ...]:
     )
 
 
-def value_below(found: object, zone: str) -> str:
-    """Formats a value below a header with the text `zone`, as `time_zones` returns it."""
+def value_below(found: object, zone: TimeZone) -> str:
+    """Formats a value of a column without the part that the column's header has."""
     shown = value(found)
-    if not zone or found is None:
+    if not zone.text or found is None:
         return shown
     dated = shown.removesuffix(" UTC")
-    return dated if zone == "UTC" else dated.partition(" ")[2]
+    if not zone.has_seconds:
+        dated = dated.removesuffix(":00")
+    return dated if zone.text == "UTC" else dated.partition(" ")[2]
 
 
 def is_number(found: object) -> bool:

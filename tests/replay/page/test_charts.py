@@ -163,15 +163,17 @@ def test_the_header_has_the_zone_of_its_times_and_today() -> None:
     rows = [(today, today, naive, "x", None), (None, before, naive, today, None)]
     zones = formatting.time_zones(rows, now)
 
-    assert zones == ("today, UTC", "UTC", "", "", "")
+    assert [each.text for each in zones] == ["today, UTC", "UTC", "", "", ""]
     assert formatting.time_zones([], now) == ()
     shown = [
         [formatting.value_below(*each) for each in zip(row, zones, strict=True)] for row in rows
     ]
     assert shown == [
-        ["14:05:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00", "x", "null"],
-        ["null", "2026-01-30 09:00:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00 UTC", "null"],
+        ["14:05", "2026-01-31 14:05", "2026-01-31 14:05:00", "x", "null"],
+        ["null", "2026-01-30 09:00", "2026-01-31 14:05:00", "2026-01-31 14:05:00 UTC", "null"],
     ]
+    (seconds,) = formatting.time_zones([(today,), (today.replace(microsecond=120_000),)], now)
+    assert formatting.value_below(today, seconds) == "14:05:00"
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,7 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert re.search(r"ago (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC", whole.text)
     # All that the generation switched serves.
     assert "Generation 2 Serving web web-2" in whole.text
-    assert re.search(r"— check failed .* · failed after ", failed.text)
+    assert re.search(r"— check failed .* · failed .* after it began", failed.text)
     assert len(unknown.all("li")) == len(whole.all("li"))
     assert "Nothing of this kind has happened." in got(lived, "/history?kind=proofs").text
 

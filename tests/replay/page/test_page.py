@@ -274,7 +274,7 @@ def test_overview_begins_with_what_is_wrong(world: World) -> None:
     assert places == sorted(places)
     assert {"class": "notice bad failing"} in page.all("div")
     # The card of a pipeline does not repeat what is on the way.
-    in_sight, _, _ = page.text.partition("superseded failure")
+    in_sight, _, _ = page.text.partition("that a newer rollout replaced")
     assert in_sight.count("Waiting for approval") == 1
     # Records that were rejected are read, but not folded.
     assert re.search(r"Lag [\d,]+ Records read [\d,]+ Rejected", page.text)
@@ -346,11 +346,15 @@ def test_stopped_jobs_and_failed_rollouts_come_first(world: World) -> None:
     assert places == sorted(places)
     assert "/logs/web-2" in {each["href"] for each in page.all("a")}
     # Rollout 3 of web failed too, and rollout 5 came after.
-    assert page.text.count(" failed ") == 2
-    folded = page.text[page.text.index("1 superseded failure Rollout 3 of web, begun") :]
+    assert page.text.count(" failed ") == 3
+    folded = page.text[
+        page.text.index("1 failed rollout that a newer rollout replaced Rollout 3 of web, begun") :
+    ]
     assert "rollout 5 is newer Waiting for approval" in folded
     assert "of shop failed" not in later.text
-    assert later.text.index("On the way") < later.text.index("2 superseded failures Rollout 6 of")
+    assert later.text.index("On the way") < later.text.index(
+        "2 failed rollouts that a newer rollout replaced Rollout 6 of"
+    )
 
 
 def test_the_navigation_counts_what_is_open(world: World) -> None:
@@ -1025,7 +1029,7 @@ def test_a_failed_rollout_shows_its_stage_its_check_and_the_way_on(world: World)
     assert "7 16 %" in checks
     evidence = (
         "Failing rows of page_hits a sample of 5 of 7, which is all that is kept page hits minute",
-        f"{EVIL} null 2026-01-01 08:00:00 /1 1",
+        f"{EVIL} null 2026-01-01 08:00 /1 1",
         "Check Table",
         "Compared with build web-1",
     )
@@ -1108,8 +1112,7 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
 
     # What a promote does stands above the buttons and the evidence.
     changes = "40 rows change, 2 are added: 40 → 42 rows of page_hits"
-    view = "View by_page changes with the rows, because it is computed when it is read."
-    told = f"{changes} {view} A promote sends {' '.join(sent)}"
+    told = f"{changes} Also changes view by_page A promote sends {' '.join(sent)}"
     assert before.text.index(told) < before.text.index("Rows that differ")
     assert before.text.count("A promote sends") == 1
     assert would.endswith(f"(version versio…), and send {', '.join(sent)}")
@@ -1187,7 +1190,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
 
     assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
-    waits = "42 messages of alert late, which wait because it cannot send: canary answered 500"
+    waits = "42 messages of alert late, which wait: the alert cannot send: canary answered 500"
     assert waits in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]

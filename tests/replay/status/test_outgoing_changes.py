@@ -10,7 +10,7 @@ from overlays import born, declared
 
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
-from kappa.replay.status.outgoing_changes import outgoing_lines
+from kappa.replay.status.outgoing_changes import outgoing_changes
 from kappa.state.build import Birth
 from kappa.state.journal.events import Difference
 from kappa.state.table import TableBirth
@@ -35,7 +35,7 @@ def with_outlets(*outlets: SinkBirth | AlertBirth, table: TableBirth = KEYED) ->
 
 
 def lines(after: Birth, *found: Difference, before: Birth | None = None) -> list[str]:
-    return list(outgoing_lines(after, found, before=before, most=100))
+    return [each.text for each in outgoing_changes(after, found, before=before, most=100)]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,8 @@ def test_the_number_of_a_part_is_exact_once_the_part_is_compared() -> None:
     parts = {("delays", None, "n > 1"): differs(added=3, changed=4, removed=9)}
 
     def made(**more: Any) -> list[str]:
-        return list(outgoing_lines(after, [whole], before=after, most=100, **more))
+        found = outgoing_changes(after, [whole], before=after, most=100, **more)
+        return [each.text for each in found]
 
     selected = "(only rows that its condition selects)"
     assert made()[:2] == [
