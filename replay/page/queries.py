@@ -35,7 +35,7 @@ from kappa.replay.page.table_rows import TIMES
 from kappa.serving.access.roles import Identity
 from kappa.serving.http.app_state import Stand
 from kappa.serving.query.reader.client import Client
-from kappa.serving.query.reader.table_sql import schema_of
+from kappa.serving.query.reader.table_sql import schema_of, type_text
 from kappa.serving.query.sandbox.question import Format, Question, Reply
 from kappa.serving.query.tables import ServedTable
 
@@ -268,6 +268,7 @@ class QueriedTable:
 
     name: str
     pipeline: str
+    kind: str
     address: str
     columns: tuple[QueriedColumn, ...]
     more: int
@@ -283,11 +284,12 @@ def queried_tables(tables: Iterable[ServedTable]) -> tuple[QueriedTable, ...]:
         QueriedTable(
             each.name,
             each.pipeline,
+            each.kind,
             _query_address(f"from {_name_in_sql(each)} limit 100"),
             tuple(
                 QueriedColumn(
                     column,
-                    kind,
+                    type_text(kind),
                     _query_address(
                         f"select {quoted(column)}, count(*) as rows\nfrom {_name_in_sql(each)}\n"
                         "group by all\norder by rows desc\nlimit 100"

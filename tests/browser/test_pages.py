@@ -301,7 +301,7 @@ def test_narrow_lists_need_no_scrolling(chromium: Browser, standing: Server, pat
 def test_a_narrow_card_has_several_facts_in_a_line(chromium: Browser, standing: Server) -> None:
     with opened(chromium, at(standing), viewport=NARROW) as (page, _):
         for path, names in (
-            ("/topics", ("Records", "Kept")),
+            ("/topics", ("Records", "Retention")),
             ("/alerts", ("Delivered", "Dead")),
         ):
             page.goto(path)
