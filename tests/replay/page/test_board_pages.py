@@ -106,7 +106,7 @@ def test_a_board_shows_each_chart_in_its_kind(lived: tuple[World, Server]) -> No
     (chart,) = re.findall(r"data-chart='(.*?)'", tile(page, "By minute"))
     assert json.loads(chart)["series"][0]["values"][:3] == [1.0, 2.0, 3.0]
     assert tile(page, "Rows").count("<tr>") == 4
-    assert "Generation 2 · web as of <time" in page
+    assert "Generation 2</a> · web as of <time" in page
 
 
 def test_a_number_has_its_unit_unless_the_title_says_it(world: World) -> None:

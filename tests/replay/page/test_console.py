@@ -126,7 +126,7 @@ def test_the_time_of_the_last_record_is_shown(world: World) -> None:
         # A pipeline that is behind has not read the newest record.
         assert "Read up to 1 min ago" in got(server, "/").text
         table = got(server, "/tables/web/page_hits").text
-    assert "Read up to 1 min ago" in table
+    assert "Its newest record came 1 min ago" in table
     assert "Complete as of" in table
 
 
