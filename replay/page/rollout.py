@@ -261,16 +261,18 @@ def serves_now(state: State, rollout: Rollout) -> bool:
 
 def changed_views(
     views: Mapping[str, str],
+    before: Mapping[str, str],
     differences: Iterable[Difference],
     names_in: Callable[[str], frozenset[str]],
 ) -> tuple[str, ...]:
-    """Returns the views that a rollout changes because it changes the tables that they read. Pure.
+    """Returns the views that a rollout changes: their queries, or the tables that they read. Pure.
 
-    `views` maps each view that is computed when it is read to its query. `names_in` returns the
-    tables and views that a query names.
+    `views` maps each view that is computed when it is read to its query, and `before` does so for
+    the build that serves. `names_in` returns the tables and views that a query names.
     """
     reads = {view: names_in(sql) for view, sql in views.items()}
     moved = {each.table for each in differences if not each.equal}
+    moved |= {view for view, sql in views.items() if before.get(view, sql) != sql}
     # A view may read another view, so the search ends when no further view is found.
     while found := {view for view in reads.keys() - moved if reads[view] & moved}:
         moved |= found

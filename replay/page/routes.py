@@ -445,9 +445,10 @@ def show_sends(request: Request, number: int) -> Response:
 
 
 def _changed_readers(desk: SharedLooks, view: RolloutView) -> tuple[str, ...]:
-    """Returns the views and boards that a rollout changes because it changes what they read."""
+    """Returns the views and boards that a rollout changes besides the tables."""
+    before = {} if view.live_build is None else desk.memory.birth(view.live_build).views
     queries = desk.memory.birth(view.rollout.build).views
-    views = changed_views(queries, view.differences, tables_named)
+    views = changed_views(queries, before, view.differences, tables_named)
     moved = {each.table for each in view.differences if not each.equal}
     boards = boards_naming(desk.here.settings.project, frozenset(moved.union(views)), tables_named)
     return (*(f"view {each}" for each in views), *(f"board {each}" for each in boards))

@@ -234,7 +234,7 @@ def _without_zeros(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimeZone:
-    """What the header of a column has in place of a part of each time in the column.
+    """The part of each time in a column that only the header of the column has.
 
     `text` is "UTC" if all values of the column are times with a zone or null, and "today, UTC" if
     all these times are of today. Otherwise it is "". `has_seconds` is False if all these times are
@@ -246,7 +246,7 @@ class TimeZone:
 
 
 def time_zones(rows: Sequence[Sequence[object]], now: datetime) -> tuple[TimeZone, ...]:
-    """Returns for each column what its header has in place of a part of the column's times."""
+    """Returns for each column the part of its times that only its header has."""
     return tuple(_time_zone(column, now) for column in zip(*rows, strict=True))
 
 

@@ -855,16 +855,20 @@ def test_keys_and_changed_columns_come_first() -> None:
 
 
 def test_views_of_changed_tables_change_with_them() -> None:
-    """A view of a view changes too, in whatever order they are declared."""
+    """A view of a view changes too, in whatever order they are declared, and a view of new SQL."""
     views = {"top": "from by_page", "by_page": "from hits", "other": "from visits", "self": ""}
     reads = {"from by_page": {"by_page"}, "from hits": {"hits"}, "from visits": {"visits"}}
     differences = (Difference("hits", 9, 9, changed=7), Difference("visits", 9, 9))
 
-    def changed(differences: Iterable[Difference]) -> tuple[str, ...]:
-        return changed_views(views, differences, lambda sql: frozenset(reads.get(sql, ())))
+    def changed(differences: Iterable[Difference], **before: str) -> tuple[str, ...]:
+        def names_in(sql: str) -> frozenset[str]:
+            return frozenset(reads.get(sql, ()))
+
+        return changed_views(views, {**views, **before}, differences, names_in)
 
     assert changed(differences) == ("top", "by_page")
-    assert changed(differences[1:]) == ()
+    assert changed(differences[1:]) == changed_views(views, {}, (), frozenset) == ()
+    assert changed((), by_page="from visits") == ("top", "by_page")
 
 
 def test_samples_have_added_and_removed_rows_marked() -> None:
