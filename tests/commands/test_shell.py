@@ -15,6 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -131,7 +132,10 @@ def test_the_past_is_pinned_and_left(typed: Typed, platform: Platform) -> None:
     assert "is not a time" in typed.error("\\at noon")
 
 
-def test_tables_are_listed_and_described(typed: Typed) -> None:
+def test_tables_are_listed_and_described(typed: Typed, project: Path) -> None:
+    board = 'title = "Late"\n[[chart]]\ntitle = "Delays"\nkind = "number"\nsql = "from delays"\n'
+    (project / "boards").mkdir()
+    (project / "boards" / "late-flights.toml").write_text(board, encoding="utf-8")
     assert [line.split("  ")[0] for line in typed("\\d").splitlines()[2:]] == [
         *("delays", "planes", "rejects", "late")
     ]
@@ -143,7 +147,8 @@ def test_tables_are_listed_and_described(typed: Typed) -> None:
     described = typed("\\d flights.delays")
     assert "table delays of pipeline flights, build flights-1, Delta version 0\n" in described
     assert "written by pipeline flights" in described
-    assert "read by view late\n" in described
+    assert "read by view late" in described
+    assert "board late-flights" in described
     assert "the query:\nselect carrier" in typed("\\d late")
     assert typed.error("\\d delay") == (
         "error: there is no table delay\nhint: did you mean delays?\n"
@@ -257,6 +262,22 @@ def test_ctrl_c_ends_the_process_of_a_query(typed: Typed, monkeypatch: pytest.Mo
     assert time.monotonic() - begun < 60
     assert len({*killed}) == 1
     assert typed("select 3 as x;") == "x\n─\n3\n(1 row)\n"
+
+
+def test_ctrl_c_while_a_query_begins_ends_it(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next query does not wait for the cancelled query."""
+    submit = ThreadPoolExecutor.submit
+
+    def interrupt_once_submitted(pool: ThreadPoolExecutor, *asked: Any, **named: Any) -> None:
+        submit(pool, *asked, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as watched:
+        watched.setattr(ThreadPoolExecutor, "submit", interrupt_once_submitted)
+        assert typed.error(ENDLESS) == "cancelled\n"
+    begun = time.monotonic()
+    assert typed("select 3 as x;") == "x\n─\n3\n(1 row)\n"
+    assert time.monotonic() - begun < 10
 
 
 def test_one_lease_while_the_shell_is_open(platform: Platform) -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -308,8 +308,10 @@ class SqlShell:
     def _ask(self, question: Question) -> Reply:
         """Answers a query in a separate process. If the user presses Ctrl-C, the query ends."""
         client, before = Client(), self._session.snapshot
-        asked = self._worker.submit(self._session.ask_query, question, client=client)
+        asked: Future[Reply] | None = None
         try:
+            # Ctrl-C may come before `submit` returns, when the query may run already.
+            asked = self._worker.submit(self._session.ask_query, question, client=client)
             with moving("answering", on_terminal=True):
                 # A signal just before an endless wait would be handled after the wait.
                 while not wait([asked], _SIGNAL_SECONDS).done:
@@ -318,9 +320,10 @@ class SqlShell:
         except BaseException:
             # Unless the query has failed, Ctrl-C or another signal has ended the wait.
             client.leave_now()
-            wait([asked])
-            if asked.exception() is None:
-                asked.result().body.close()
+            if asked is not None:
+                wait([asked])
+                if asked.exception() is None:
+                    asked.result().body.close()
             raise
         if self._session.snapshot is not before:
             self._tables = self._session.list_tables()
@@ -471,7 +474,7 @@ def relation_text(
         ),
         None,
         birth,
-        boards_naming(project, table.name, names_in),
+        boards_naming(project, frozenset({table.name}), names_in),
     )
     return render_listing(
         Form.TABLE, described_listing(found), heading=printable_text(described_text(found))
