@@ -179,10 +179,13 @@ def request(topic: str, body: str, *headers: str) -> bytes:
 
 
 class Connected:
-    """One connection on which requests are sent as bytes."""
+    """One connection to a server of this machine, on which requests are sent as bytes.
 
-    def __init__(self, collector: Collector) -> None:
-        self._socket = socket.create_connection((collector.host, collector.port), timeout=60)
+    All answers are read from one buffer, since answers to pipelined requests may come together.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
 
@@ -204,6 +207,10 @@ class Connected:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         return status, headers, self._file.read(int(headers["content-length"])).decode()
+
+    def is_ended(self) -> bool:
+        """Waits for the next byte, and tells whether the server ended the connection instead."""
+        return self._file.read(1) == b""
 
     def answers(self, count: int) -> list[tuple[int, str]]:
         found = (self.answer() for _ in range(count))

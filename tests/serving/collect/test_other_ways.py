@@ -139,7 +139,7 @@ def test_what_is_on_its_way_is_answered_before_the_collector_ends(
     sent = b"".join(request(topic, f'{{"page": "/last-{number}"}}') for number in range(200))
     with (
         collecting(project, kafka.broker.bootstrap_servers) as ending,
-        Connected(ending) as connected,
+        Connected(ending.port) as connected,
     ):
         os.kill(kafka.broker.pid, signal.SIGSTOP)
         connected.send(sent)

@@ -42,7 +42,7 @@ def test_requests_behind_one_another_are_answered_in_their_order(
     event = '{{"id": "p-{}", "page": "/"}}'.format
     keyed = "Idempotency-Key: behind"
     lines = "Content-Type: application/x-ndjson"
-    with Connected(collector) as connected:
+    with Connected(collector.port) as connected:
         connected.send(
             b"".join(
                 (
@@ -77,7 +77,7 @@ def test_a_request_may_come_in_two_pieces_cut_anywhere(
 ) -> None:
     sent = request(single, '{"id": "cut-x", "page": "/"}', "Content-Type: application/json")
     before = len(ids(log, single, "cut"))
-    with Connected(collector) as connected:
+    with Connected(collector.port) as connected:
         for cut in range(1, len(sent)):
             connected.send(sent[:cut])
             # The next answer shows that the collector has read the first piece before.
@@ -110,7 +110,7 @@ def test_an_answer_is_the_same_at_once_and_in_pieces(
     sent = request(single, body, *headers)
     found = []
     for cut in (len(sent), len(sent) - 1):
-        with Connected(collector) as connected:
+        with Connected(collector.port) as connected:
             connected.send(sent[:cut])
             if cut < len(sent):
                 assert collector.ask("GET", "/healthz").status == 200
@@ -130,7 +130,7 @@ def test_an_event_that_offers_http_2_is_taken_whole(
         "Upgrade: h2c",
         "HTTP2-Settings: AAMAAABkAAQ",
     )
-    with Connected(collector) as connected:
+    with Connected(collector.port) as connected:
         connected.send(sent * 3)
         assert [status for status, _ in connected.answers(3)] == [200] * 3
 

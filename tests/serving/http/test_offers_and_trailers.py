@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from http.client import HTTPResponse
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from asking import Server
+from collecting import Connected
 from served import DELAYS, ROWS_OF_DELAYS, Platform
 
 from kappa.serving.http.bounds import Bounds
@@ -39,15 +38,10 @@ def server(store: Store) -> Iterator[Server]:
         yield server
 
 
-def connected(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
-
-
-def answer(client: socket.socket) -> tuple[int, Any]:
+def answer(client: Connected) -> tuple[int, Any]:
     """Reads one answer from a connection."""
-    response = HTTPResponse(client)
-    response.begin()
-    return response.status, json.loads(response.read())
+    status, _, body = client.answer()
+    return status, json.loads(body)
 
 
 def length(body: bytes) -> bytes:
@@ -57,59 +51,59 @@ def length(body: bytes) -> bytes:
 @pytest.mark.parametrize("is_split", [False, True])
 def test_a_body_behind_an_offer_of_http_2_is_read(server: Server, is_split: bool) -> None:
     head = QUERY + OFFER + length(SQL)
-    with closing(connected(server)) as client:
+    with Connected(server.port) as client:
         for _ in range(2):
             for sent in (head, SQL) if is_split else (head + SQL,):
-                client.sendall(sent)
+                client.send(sent)
             status, found = answer(client)
             assert (status, found["rows"]) == (200, [{"n": 7}])
 
 
 def test_a_body_behind_an_offer_is_no_request(server: Server) -> None:
     hidden = b"GET /hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with closing(connected(server)) as client:
-        client.sendall(QUERY + OFFER + length(hidden) + hidden)
+    with Connected(server.port) as client:
+        client.send(QUERY + OFFER + length(hidden) + hidden)
         assert answer(client)[0] == 400
-        client.sendall(QUERY + length(SQL) + SQL)
+        client.send(QUERY + length(SQL) + SQL)
         assert answer(client)[1]["rows"] == [{"n": 7}]
 
 
 def test_offers_may_follow_one_another_and_end_the_connection(server: Server) -> None:
     ends = OFFER.replace(b"Upgrade, ", b"Upgrade, close, ", 1)
-    with closing(connected(server)) as client:
-        client.sendall(QUERY + OFFER + length(SQL) + SQL + QUERY + ends + length(SQL) + SQL)
+    with Connected(server.port) as client:
+        client.send(QUERY + OFFER + length(SQL) + SQL + QUERY + ends + length(SQL) + SQL)
         assert [answer(client)[0] for _ in range(2)] == [200, 200]
-        assert client.recv(1) == b""
+        assert client.is_ended()
 
 
 def test_what_trails_a_body_is_no_header(store: Store) -> None:
     with (
         Server(store, Allowance(at_once=1), token=TOKEN) as server,
-        closing(connected(server)) as client,
+        Connected(server.port) as client,
     ):
-        client.sendall(CHUNKED + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+        client.send(CHUNKED + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert answer(client)[0] == 401
 
 
 def test_what_trails_a_body_has_a_bound(server: Server) -> None:
-    with closing(connected(server)) as client:
-        client.sendall(CHUNKED)
+    with Connected(server.port) as client:
+        client.send(CHUNKED)
         with pytest.raises(ConnectionError):
-            client.sendall(b"a: b\r\n" * (1 << 22))
+            client.send(b"a: b\r\n" * (1 << 22))
 
 
 def test_a_body_in_many_small_pieces_has_no_bound_of_a_head(server: Server) -> None:
     pieces = [b"1\r\n \r\n"] * Bounds().head_bytes
-    with closing(connected(server)) as client:
+    with Connected(server.port) as client:
         head = CHUNKED.removesuffix(b"0\r\n")
-        client.sendall(head + b"".join(pieces) + b"0\r\n\r\n")
+        client.send(head + b"".join(pieces) + b"0\r\n\r\n")
         assert answer(client)[1]["rows"] == [{"n": 7}]
 
 
 def test_a_body_that_stays_away_behind_its_answer_ends_the_connection(server: Server) -> None:
-    with closing(connected(server)) as client:
-        client.sendall(b"POST /api/v1/query HTTP/1.1\r\nHost: elsewhere\r\n" + length(SQL))
+    with Connected(server.port) as client:
+        client.send(b"POST /api/v1/query HTTP/1.1\r\nHost: elsewhere\r\n" + length(SQL))
         assert answer(client)[0] == 403
-        client.sendall(SQL[:1])
+        client.send(SQL[:1])
         with suppress(ConnectionError):
-            assert client.recv(1) == b""
+            assert client.is_ended()
