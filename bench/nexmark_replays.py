@@ -6,6 +6,9 @@ The queries are those of tests/nexmark, which docs/explain/nexmark.md describes.
 replayed alone, by a new build with only the tables and views that the query needs, and only from
 the topics that these tables read. The rows of the query must equal the rows that DuckDB computes
 from the bytes of the log, with independent SQL.
+
+If cargo is installed, q4 is also replayed by a program with feldera's DBSP (scripts/dbsp_q4), from
+the same log and with the same comparison.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +27,7 @@ from figures import Warm
 from ground import Ground, ground, say, take_whole
 from kappa_job import BUILD, begin_build, declare, fold_command, served_rows, warm_in
 from oracle import consume, difference
+from rivals import SCRIPTS, Command, NotThereError, ensure_cargo
 from screen import Report, table
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "nexmark"))
@@ -31,6 +36,7 @@ from auction_events import AUCTION, BID, PARTITIONS, PERSON, auction_events
 from auction_oracle import ANSWERS, load_events
 from auction_site import auction_site
 
+from kappa.base.errors import KappaError
 from kappa.declare.values.columns import Type
 from kappa.engine.children.rehearsal import local_pipeline
 from kappa.kafka.client import Log
@@ -43,6 +49,8 @@ from kappa.tables.views.view_tables import build_tables
 
 NEXMARK = Path(auction_site.source.file).parent
 TOPICS = (PERSON, AUCTION, BID)
+# The line of the table for query 4 by DBSP.
+DBSP = "q4, dbsp"
 # Events per second and core (docs/performance.md).
 _TARGETS = {"q4": 50_000, "q5": 40_000, "q9": 40_000, "q20": 60_000}
 _SECONDS = 1800.0
@@ -70,14 +78,15 @@ _RETURNED = "{name: rows for name, rows in site.auction_site.function(bid).items
 class QueryReplay:
     """The replay of one query: events read, seconds, CPU seconds, rows, and bytes below the build.
 
-    `warm` contains the events and seconds of the slices after the first large slice, or is None.
+    `stored` is None for a rival, which has no build. `warm` contains the events and seconds of the
+    slices after the first large slice, or is None.
     """
 
     events: int
     wall: float
     cpu: float
     rows: int
-    stored: int
+    stored: int | None
     warm: Warm | None
 
     @property
@@ -93,19 +102,18 @@ def main(home: Path, events: int) -> Report | None:
     """
     with local_pipeline(auction_site) as local:
         returned = local.outputs
-    found: dict[str, QueryReplay] = {}
-    wrong: dict[str, str] = {}
+    replays: dict[str, QueryReplay | str] = {}
     with ground(home) as here:
         ids, end = _ensure_log(here, events)
         wanted = _wanted(here, ids, end)
         whole = {birth.name: birth for birth in build_tables(auction_site, returned)}
         for query in ANSWERS:
             kept = needed(query, whole)
-            replay = _replay(here, query, kept, returned, ids, end, wanted[query])
-            if isinstance(replay, QueryReplay):
-                found[query] = replay
-            else:
-                wrong[query] = replay
+            replays[query] = _replay(here, query, kept, returned, ids, end, wanted[query])
+            if query == "q4":
+                replays[DBSP] = _replay_with_dbsp(here, end, wanted[query])
+    found = {name: each for name, each in replays.items() if isinstance(each, QueryReplay)}
+    wrong = {name: each for name, each in replays.items() if isinstance(each, str)}
     return report(found, wrong, events) if found else None
 
 
@@ -209,12 +217,7 @@ def _replay(
         warm_page_cache(topic_files(here.home, topic.name))
     command = fold_command(folder, here.log.bootstrap_servers, read)
     took = take_whole(command, folder, _SECONDS, f"the replay of {query}")
-    with duckdb.connect(":memory:") as connection:
-        renew_access(connection)
-        connection.execute("set TimeZone = 'UTC'")
-        rows = f"({served_rows(folder, read)[query]})"
-        wrong = difference(connection, query, rows, wanted)
-        (count,) = connection.execute(f"select count(*) from '{wanted}'").fetchone() or (0,)
+    wrong, count = _compare(query, f"({served_rows(folder, read)[query]})", wanted)
     if wrong is not None:
         say(f"no figure: the rows of {query} are not the oracle's: {wrong}")
         return wrong
@@ -229,6 +232,54 @@ def _replay(
     say(f"{query}: {took.wall:.1f} s, {replay.per_core:,.0f} events/s of a core, equal")
     shutil.rmtree(folder)
     return replay
+
+
+def _replay_with_dbsp(here: Ground, end: Offsets, wanted: Path) -> QueryReplay | str:
+    """Replays q4 with feldera's DBSP, a Rust crate whose license is MIT or Apache 2.0.
+
+    Returns the reason if DBSP cannot be built here, if the replay fails, or if the rows are not the
+    expected rows.
+    """
+    folder = here.home / "run" / "nexmark-dbsp"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    out, read = folder / "q4.csv", end.only({AUCTION, BID})
+    try:
+        say("cargo builds DBSP, if it is not built yet: some fifteen minutes on two cores")
+        begun = time.monotonic()
+        program = ensure_cargo(here.home / "env" / "dbsp", SCRIPTS / "dbsp_q4")
+        say(f"the build took {time.monotonic() - begun:.0f} s")
+        for topic in (AUCTION, BID):
+            warm_page_cache(topic_files(here.home, topic))
+        ends = json.dumps(read.plain())
+        command = Command([str(program), here.log.bootstrap_servers, ends, str(out)])
+        took = take_whole(command, folder, _SECONDS, "the replay of q4 by DBSP")
+    except (NotThereError, KappaError) as error:
+        say(f"no figure: {error}")
+        return str(error)
+    wrong, count = _compare("q4", f"read_csv('{out}')", wanted)
+    if wrong is not None:
+        say(f"no figure: the rows of {DBSP} are not the oracle's: {wrong}")
+        return wrong
+    events = sum(partition_end for _, _, partition_end in read.items())
+    replay = QueryReplay(events, took.wall, took.cpu, count, None, None)
+    say(f"{DBSP}: {took.wall:.1f} s, {replay.per_core:,.0f} events/s of a core, equal")
+    shutil.rmtree(folder)
+    return replay
+
+
+def _compare(query: str, rows: str, wanted: Path) -> tuple[str | None, int]:
+    """Compares the rows of a query, a relation in SQL, with the expected rows.
+
+    Returns a text with the difference, or None if the rows are equal, and the number of the
+    expected rows.
+    """
+    with duckdb.connect(":memory:") as connection:
+        renew_access(connection)
+        connection.execute("set TimeZone = 'UTC'")
+        wrong = difference(connection, query, rows, wanted)
+        (count,) = connection.execute(f"select count(*) from '{wanted}'").fetchone() or (0,)
+    return wrong, count
 
 
 def code_of_query(kept: Collection[str]) -> Mapping[str, bytes]:
@@ -267,7 +318,7 @@ def report(found: Mapping[str, QueryReplay], wrong: Mapping[str, str], events: i
             f"{each.cpu / each.events * 1e6:.1f}",
             f"{each.per_core:,.0f}",
             f"{_TARGETS[query]:,}" if query in _TARGETS else "",
-            f"{each.stored / each.events:.0f}",
+            "" if each.stored is None else f"{each.stored / each.events:.0f}",
         )
         for query, each in found.items()
     )

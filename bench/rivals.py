@@ -38,6 +38,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 MEMORY = "2g"
 _SPARK_BATCH = 1_000_000
 _SET_UP_SECONDS = 1200.0
+_CARGO_SECONDS = 3600.0
 
 
 class NotThereError(Exception):
@@ -504,6 +505,23 @@ def ensure_maven(folder: Path, coordinates: Sequence[str], *, transitive: bool) 
     return sorted((folder / "lib").glob("*.jar"))
 
 
+def ensure_cargo(folder: Path, crate: Path) -> Path:
+    """Returns the program of the Rust crate in `crate`, which cargo builds in `folder`.
+
+    The crate is copied to `folder` first, so that cargo writes only there: also the Cargo.lock that
+    names the versions of all dependencies. Cargo builds what is missing or has changed. Raises
+    NotThereError if there is no cargo, or if the build fails.
+    """
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise NotThereError("there is no cargo")
+    copy = folder / "crate"
+    shutil.copytree(crate, copy, dirs_exist_ok=True)
+    of = ["--manifest-path", str(copy / "Cargo.toml"), "--target-dir", str(folder)]
+    run([cargo, "build", "--release", *of], seconds=_CARGO_SECONDS)
+    return folder / "release" / crate.name
+
+
 def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> None:
     """Creates a folder by calling `make`, unless the folder is complete.
 
@@ -518,10 +536,11 @@ def _ensure_made(folder: Path, of: Sequence[str], make: Callable[[], None]) -> N
         stamp.write_text(made_of, encoding="utf-8")
 
 
-def run(command: Sequence[str]) -> None:
+def run(command: Sequence[str], *, seconds: float = _SET_UP_SECONDS) -> None:
     """Runs a step of the setup of a rival.
 
-    Raises NotThereError, with the step's last line of output, if the step fails or takes too long.
+    Raises NotThereError, with the step's last line of output, if the step fails or takes longer
+    than `seconds`.
     """
     without = {
         name: value
@@ -536,12 +555,12 @@ def run(command: Sequence[str]) -> None:
             errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
-            timeout=_SET_UP_SECONDS,
+            timeout=seconds,
             env=without,
         )
     except subprocess.TimeoutExpired as error:
         raise NotThereError(
-            f"{Path(command[0]).name} did not end within {_SET_UP_SECONDS:.0f} seconds"
+            f"{Path(command[0]).name} did not end within {seconds:.0f} seconds"
         ) from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it left no word"]

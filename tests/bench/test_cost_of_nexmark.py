@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from kappa_job import declare
-from nexmark_replays import ANSWERS, QueryReplay, code_of_query, needed, report
+from nexmark_replays import ANSWERS, DBSP, QueryReplay, code_of_query, needed, report
+from rivals import SCRIPTS, NotThereError, ensure_cargo
 
 from kappa.state.table import TableBirth
 
@@ -53,3 +54,23 @@ def test_a_rate_is_per_core_and_a_size_per_event() -> None:
     assert "q4 250" in told.line
     assert "| q23 |" not in told.page
     assert "q23 has no figures: no memory." in told.page
+
+
+def test_a_rival_has_a_line_below_the_query_and_no_build() -> None:
+    found = {
+        "q4": QueryReplay(1000, 2.0, 4.0, 5, 50_000, None),
+        DBSP: QueryReplay(1000, 1.0, 2.0, 5, None, None),
+    }
+    told = report(found, {}, 2000)
+
+    ours, theirs = told.page.splitlines()[2:4]
+    assert ours.startswith("| q4 |")
+    assert theirs == "| q4, dbsp | 1,000 | 5 | 1.0 |  | 2000.0 | 500 |  |  |"
+    assert "dbsp" not in told.line
+
+
+def test_without_cargo_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(NotThereError, match="there is no cargo"):
+        ensure_cargo(tmp_path / "built", SCRIPTS / "dbsp_q4")
