@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.replay.page.build_rates import (
@@ -14,16 +14,18 @@ from kappa.replay.page.build_rates import (
     rate_of,
     rates_over_time,
 )
-from kappa.replay.page.states import TONES, Health, health_of
+from kappa.replay.page.states import BEHIND, TONES, Health, health_of
 from kappa.replay.rollout.state import State
 from kappa.replay.status.status import BuildStatus, Status
-from kappa.serving.http.page.formatting import amount, number
+from kappa.serving.http.page.formatting import amount, duration, number, per
 from kappa.state.journal.events import Difference, GenerationMade
 from kappa.state.journal.projections import Retirement
 from kappa.state.kept_frontiers import parse_moment
 
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
+# The recent time whose rate tells how a lag changes.
+_TREND = timedelta(minutes=2)
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
@@ -42,7 +44,8 @@ class PipelineCard:
 
     `rate` is the number of offsets per second that the serving builds have folded. `chart` contains
     the rates over time, across promotes. `rate` and `chart` cover the last `span_seconds`.
-    `open_rejects` is the number of rejects that no redriven record has corrected.
+    `open_rejects` is the number of rejects that no redriven record has corrected. `trend` says how
+    the lag changes if the pipeline is behind, otherwise it is "".
     """
 
     pipeline: str
@@ -56,6 +59,7 @@ class PipelineCard:
     generation: int | None
     served_at: str | None
     open_rejects: int = 0
+    trend: str = ""
 
     @property
     def retirement(self) -> Retirement | None:
@@ -91,19 +95,24 @@ def pipeline_cards(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
     open_rejects: Mapping[str, int],
+    arrivals: Mapping[str, float | None],
     *,
     supervised: bool = True,
 ) -> tuple[PipelineCard, ...]:
     """Creates a card for each pipeline that has a build, sorted by name.
 
     `trails` returns the history of a build. `open_rejects` maps a pipeline to the number of its
-    rejects that no redriven record has corrected. `supervised` is True if a supervisor is running.
+    rejects that no redriven record has corrected. `arrivals` maps a serving build to the number of
+    new offsets per second in its topics, or to None if this number is not known yet. `supervised`
+    is True if a supervisor is running.
     """
     found: dict[str, dict[str, BuildStatus]] = {}
     for build in status.builds:
         found.setdefault(build.pipeline, {})[build.role] = build
     return tuple(
-        _pipeline_card(pipeline, roles, state, trails, now, open_rejects, supervised=supervised)
+        _pipeline_card(
+            *(pipeline, roles, state, trails, now, open_rejects, arrivals), supervised=supervised
+        )
         for pipeline, roles in sorted(found.items())
     )
 
@@ -186,6 +195,7 @@ def _pipeline_card(
     trails: Callable[[str], Sequence[HistoryPoint]],
     now: datetime,
     open_rejects: Mapping[str, int],
+    arrivals: Mapping[str, float | None],
     *,
     supervised: bool,
 ) -> PipelineCard:
@@ -199,19 +209,36 @@ def _pipeline_card(
     times, rates = rates_over_time(steps, now)
     record, generation = _serving_since(state, pipeline)
     rate = rate_of(steps, now)
+    health = None if live is None else health_of(live, now, rate=rate, supervised=supervised)
     return PipelineCard(
         pipeline,
         live,
         idle,
         candidate,
-        None if live is None else health_of(live, now, rate=rate, supervised=supervised),
+        health,
         rate,
         {"x": times, "y": rates},
         0.0 if not steps else min(WINDOW, now - steps[0].at).total_seconds(),
         generation,
         record,
         0 if live is None else open_rejects.get(pipeline, live.rejected),
+        ""
+        if live is None or health is None or health.word != BEHIND
+        else lag_trend(live.lag or 0, rate_of(steps, now, _TREND), arrivals.get(live.build)),
     )
+
+
+def lag_trend(lag: int, rate: float | None, arrivals: float | None) -> str:
+    """Describes how a lag changes: `grows by 120/s`, or `gone in 3 min`. Pure.
+
+    `rate` is the number of offsets that the build folds per second, and `arrivals` is the number of
+    new offsets per second. Returns "" if one of them is unknown, or if nothing changes.
+    """
+    growth = 0.0 if rate is None or arrivals is None else arrivals - rate
+    if growth < 0:
+        return f"gone in {duration(lag / -growth)}"
+    unit, seconds, _ = per(growth)
+    return f"grows by {number(growth * seconds)}{unit}" if growth else ""
 
 
 def _served_spans(

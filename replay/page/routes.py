@@ -337,6 +337,7 @@ def show_overview(request: Request, search: str = "", sort: str = "") -> Respons
     found = pipeline_cards(
         *(status, state, lambda build: trails.points_of(build, now), now),
         desk.open_rejects(status),
+        _arrivals_of(request, desk, status),
         supervised=desk.here.running is not None,
     )
     matters = _matters_of(request, state, status, now)
@@ -1235,6 +1236,8 @@ def show_topic(request: Request, name: str) -> Response:
         rate=topic_rates(desk, _topic_rates_of(request)).get(name),
         builds=builds,
         lags=lags,
+        live=(live := [each for each in builds if each.role == "live"]),
+        behind=[each for each in live if any(lags[each.build].values())],
         most=_SHOWN_PARTITIONS,
         sinks=_sinks_of(desk),
         declared=desk.topics().row_objects(),
@@ -1335,6 +1338,17 @@ def show_reject_line(request: Request, at: str = "") -> Response:
 def _topic_rates_of(request: Request) -> TopicRates:
     paces: TopicRates = request.app.state.__dict__.setdefault("paces", TopicRates())
     return paces
+
+
+def _arrivals_of(request: Request, desk: SharedLooks, status: Status) -> Mapping[str, float | None]:
+    """Returns the number of new offsets per second in the topics of each serving build."""
+    paces: TopicRates = request.app.state.__dict__.setdefault("build_paces", TopicRates())
+    ends = {
+        each.build: sum(offset for _, _, offset in each.offsets.items()) + each.lag
+        for each in status.builds
+        if each.role == "live" and each.lag is not None
+    }
+    return desk.shared_look("arrivals", lambda: paces.update_rates(ends, time.monotonic()))
 
 
 @router.get("/boards")

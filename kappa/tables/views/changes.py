@@ -124,6 +124,8 @@ _NOT_OF_ROWS = (
 # A view may spill or hold too much because of its rows, too.
 _TOO_MUCH = "No space left on device"
 _SPILLED = "max_temp_directory_size"
+# What follows is advice about settings of DuckDB, which only Kappa sets.
+_ADVICE = "Possible solutions:"
 _MEND = "fix its query, and kappa deploy makes a new build of it"
 
 
@@ -148,6 +150,7 @@ def view_error(name: str, told: str) -> Broken:
     The error is Unfit if it may be possible to compute the view over other rows, and otherwise
     Broken.
     """
+    told = told.partition(_ADVICE)[0].rstrip()
     _, found, rows = told.partition(SEVERAL_ROWS)
     if found:
         return Unfit(

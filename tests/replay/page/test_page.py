@@ -32,7 +32,7 @@ from kappa.commands.look import _status_text
 from kappa.declare.sink import SinkBirth
 from kappa.replay.page import api, build_rates, routes, samples
 from kappa.replay.page.build_rates import HistoryPoint, rate_of, rates_over_time
-from kappa.replay.page.overview import changes_text
+from kappa.replay.page.overview import changes_text, lag_trend
 from kappa.replay.page.rollout import actions_of, rollout_view, service_actions
 from kappa.replay.page.states import health_of, rollout_health
 from kappa.replay.page.table import _reader_processes
@@ -938,6 +938,14 @@ def test_a_lag_that_is_not_known_to_shrink_is_not_green() -> None:
     assert (stands.word, stands.tone) == ("Behind", "warn")
 
 
+def test_a_lag_has_a_trend_if_both_rates_are_known() -> None:
+    assert lag_trend(6_000, 150.0, 50.0) == "gone in 1 min"
+    assert lag_trend(6_000, 50.0, 150.0) == "grows by 100/s"
+    assert lag_trend(6_000, 0.0, 0.05) == "grows by 3/min"
+    for rate, arrivals in ((None, 5.0), (5.0, None), (5.0, 5.0)):
+        assert lag_trend(6_000, rate, arrivals) == ""
+
+
 def steps(*points: tuple[float, int]) -> list[HistoryPoint]:
     return [HistoryPoint(NOW - timedelta(seconds=ago), offset) for ago, offset in points]
 
@@ -946,6 +954,7 @@ def test_a_rate_is_over_the_window_of_its_curve() -> None:
     assert rate_of([], NOW) is None
     assert rate_of(steps((6000, 0), (3000, 900)), NOW) == 0
     assert rate_of(steps((900, 0), (300, 6000)), NOW) == 10
+    assert rate_of(steps((900, 0), (300, 6000)), NOW, timedelta(minutes=5)) == 20
     assert rate_of(steps((20, 0), (10, 100)), NOW) == 5
     assert rate_of(steps((0.1, 100)), NOW) is None
     assert rate_of(steps((20, 100), (10, 0)), NOW) == 0
