@@ -6,11 +6,13 @@ oracle opens its own connection, because it is an independent computation.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
+from typing import Any
 
 import duckdb
 
@@ -52,6 +54,12 @@ where keyword_category in ('reserved', 'type_function')
     or keyword_name in ('by', 'filter', 'over', 'partition', 'recursive', 'rows', 'values')
 order by all
 """
+
+# Operators of a plan that return their first row after they have taken all rows.
+_GATHERING = {
+    *("ORDER_BY", "TOP_N", "UNGROUPED_AGGREGATE"),
+    *("HASH_GROUP_BY", "PERFECT_HASH_GROUP_BY", "PARTITIONED_AGGREGATE"),
+}
 
 Setting = str | bool | int | float | list[str]
 
@@ -129,6 +137,39 @@ def new_cursor(connection: Connection) -> Connection:
     The new connection has its own random seeds, temporary objects and local settings.
     """
     return connection.cursor()
+
+
+def whole_sql(sql: str) -> str:
+    """Returns a query with the same rows, in any order, which DuckDB computes whole at first.
+
+    DuckDB 1.5 can wait for ever for itself if it returns the rows of a union while it computes
+    them. If the first part of the union has filled the buffer of the result (1 MB), DuckDB waits
+    for the second part before it returns a row. But the second part, for example a join, waits for
+    the end of the first part. See https://github.com/duckdb/duckdb/issues/22215; DuckDB 2.0 does
+    not wait. Here the buffer is a table in DuckDB's memory, which spills to the disk.
+    """
+    # On a line of its own, so that a comment at the query's end comments out nothing of ours.
+    return f"with _whole as materialized (\n{sql}\n) from _whole"
+
+
+def streamed_sql(duck: Connection, sql: str, most_rows: int | None = None) -> str:
+    """Returns a query with the rows of `sql`, which can be read while DuckDB computes them.
+
+    This is `sql` itself, unless its rows are those of a union, see `whole_sql`. In that case, the
+    returned query computes at most `most_rows` rows; None means all. Raises DuckDB's errors.
+    """
+    ((_, plan),) = duck.execute(f"explain (format json) {sql}").fetchall()
+    if not any(map(_is_over_union, json.loads(plan))):
+        return sql
+    return whole_sql(sql if most_rows is None else f"from (\n{sql}\n) limit {most_rows}")
+
+
+def _is_over_union(plan: Mapping[str, Any]) -> bool:
+    """Returns True if a part of a query's plan passes the rows of a union on one by one."""
+    name = plan["name"].strip()
+    return name == "UNION" or (
+        name not in _GATHERING and any(map(_is_over_union, plan["children"]))
+    )
 
 
 def sql_tokens(sql: str) -> tuple[tuple[int, str], ...]:

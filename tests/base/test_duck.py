@@ -14,6 +14,8 @@ from kappa.base.duck import (
     open_connection,
     progress_of_queries,
     showing_progress,
+    streamed_sql,
+    whole_sql,
 )
 from kappa.state.files.duckdb_access import open_exact
 
@@ -43,6 +45,41 @@ def test_a_joins_filter_is_not_moved_below_a_limit() -> None:
         ).fetchall()
 
     assert found == []
+
+
+JOINED = "select k, b.k as j from range(3000000) as a(k) join range(3000000) as b(k) using (k)"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_rows_of_a_union_are_returned() -> None:
+    """DuckDB 1.5 waits for ever for itself without `streamed_sql`."""
+    union = f"{JOINED} union all {JOINED} -- all"
+    with open_connection({"threads": 2}) as duck:
+        rows = duck.execute(whole_sql(union)).to_arrow_reader(100_000)
+        assert sum(batch.num_rows for batch in rows) == 6_000_000
+        assert duck.execute(streamed_sql(duck, union)).fetchone() is not None
+        assert len(duck.execute(streamed_sql(duck, union, 7)).fetchall()) == 7
+        over = f"select * from (\n{union}\n) where k % 2 = 0"
+        assert duck.execute(streamed_sql(duck, over)).fetchone() is not None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "from t",
+        "from t join t as u using (k)",
+        "from (from t union all from t) order by k",
+        "from (from t union all from t) order by k limit 5",
+        "select count(*) from (from t union all from t)",
+        "select k, count(*) from (from t union all from t) group by k",
+        "select 'union'",
+    ],
+)
+def test_other_queries_are_streamed(sql: str) -> None:
+    with open_connection() as duck:
+        duck.execute("create table t as select range as k from range(1000)")
+        assert streamed_sql(duck, sql) == sql
 
 
 def test_another_thread_sees_how_far_a_query_is() -> None:

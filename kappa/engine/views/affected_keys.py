@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kappa.base.duck import Connection, DuckError
+from kappa.base.duck import Connection, DuckError, whole_sql
 from kappa.base.sql import quoted
 from kappa.engine.write.commit import TableWriter
 from kappa.state.table import TableBirth
@@ -174,7 +174,7 @@ def changes_of_slice(
             )
             for read in way.reads
         }
-    duck.execute(changes_sql(view, query, relations, stored, since))
+    duck.execute(whole_sql(changes_sql(view, query, relations, stored, since)))
     rows = _few_rows(duck.to_arrow_reader(_BATCH_ROWS))
     return None if rows is None else SliceChanges(rows, count)
 

@@ -309,6 +309,6 @@ def _first_rows(view: TableBirth, birth: Birth, writers: Mapping[str, TableWrite
     schema = arrow_schema(view.columns)
     try:
         with open_exact() as duck:
-            return duck.execute(changes).to_arrow_table().select(schema.names).cast(schema)
+            return duck.query(changes).to_arrow_table().select(schema.names).cast(schema)
     except DuckError as error:
         raise view_error(view.name, str(error)) from error

@@ -38,6 +38,7 @@ from kappa.base.duck import (
     TookTooLong,
     interrupted_after,
     showing_progress,
+    whole_sql,
 )
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import failpoint
@@ -548,7 +549,7 @@ class Rewriting:
         """
         try:
             with self._duck() as duck:
-                merged = duck.execute(self._sql()).to_arrow_reader(_BATCH_ROWS)
+                merged = duck.execute(self._merged_sql()).to_arrow_reader(_BATCH_ROWS)
                 schema = arrow_schema(self._birth.columns)
                 self._stored.replace(
                     pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
@@ -566,7 +567,7 @@ class Rewriting:
         except DuckError as error:
             raise self._explained(str(error)) from error
 
-    def _sql(self) -> str:
+    def _merged_sql(self) -> str:
         paths = sorted(map(str, self.contributed.glob("*.parquet")))
         merged = merged_sql(
             self._birth,
@@ -574,7 +575,7 @@ class Rewriting:
             [parquet_sql(contribution_columns(self._birth), paths)],
         )
         if self._birth.view is None:
-            return merged
+            return whole_sql(merged)
         # A view is read by keys at each slice, and neighbouring keys often come together.
         keys = ", ".join(map(quoted, self._birth.row_keys))
         return f"select * from ({merged}) order by {keys}"

@@ -72,7 +72,8 @@ def rows_of(duck: Connection, sql: str) -> Iterator[dict[str, Any]]:
     Dates and timestamps are Python objects, unless they are outside the range of Python's types.
     """
     query = python_query(duck, sql, times=True)
-    for row in duck.execute(query.sql).fetchall():
+    # A relation is computed whole, other than what is executed: see `whole_sql`.
+    for row in duck.query(query.sql).fetchall():
         yield dict(zip(query.columns, query.row(row), strict=True))
 
 

@@ -25,6 +25,7 @@ from kappa.base.duck import (
     CatalogError,
     Connection,
     DuckError,
+    streamed_sql,
 )
 from kappa.base.errors import KappaError, UsageError
 from kappa.base.sql import text
@@ -258,7 +259,8 @@ class Reader:
         the query names a table or view that could not be created.
         """
         query = self._examine_query(sql, self._for_python)
-        found = self._run_on_connection(lambda: self._connection.execute(query.sql).fetchall())
+        # A relation is computed whole, other than what is executed: see `whole_sql`.
+        found = self._run_on_connection(lambda: self._connection.query(query.sql).fetchall())
         return Rows(query.columns, query.types, tuple(map(query.row, found)))
 
     def keep_rows(self, sql: str) -> KeptRows:
@@ -299,7 +301,7 @@ class Reader:
     def each_row(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yields the rows of a query while DuckDB computes them. Raises the errors of `rows`."""
         query = self._examine_query(sql, self._for_python)
-        result = self._run_on_connection(lambda: self._connection.execute(query.sql))
+        result = self._run_on_connection(lambda: self._begin_query(query.sql))
         # A result that is read in part stays open: no other reader may get the connection.
         failed, self._failed = self._failed, True
         while batch := self._run_on_connection(lambda: result.fetchmany(_ROWS_AT_ONCE)):
@@ -318,7 +320,7 @@ class Reader:
         # The result may be read in part: no other reader gets the connection.
         self._failed = True
         return self._run_on_connection(
-            lambda: self._connection.execute(query.sql).to_arrow_reader(_ARROW_ROWS_AT_ONCE)
+            lambda: self._begin_query(query.sql).to_arrow_reader(_ARROW_ROWS_AT_ONCE)
         )
 
     def save_parquet(self, sql: str, file: Path) -> None:
@@ -330,6 +332,9 @@ class Reader:
         self.run_command(
             f"copy (\n{query.sql}\n) to {text(str(file))} (format parquet, compression zstd)"
         )
+
+    def _begin_query(self, sql: str) -> Connection:
+        return self._connection.execute(streamed_sql(self._connection, sql))
 
     def _for_python(self, query: str) -> ExactQuery:
         return python_query(self._connection, query, times=True, names=distinct_names)

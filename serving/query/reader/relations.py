@@ -9,7 +9,7 @@ broken: the reader stores its name and the reason, and the other tables and view
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kappa.base.duck import CatalogError
@@ -221,6 +221,28 @@ def tables_of(
             (*paths, *(path for each in recent for path in each)),
         )
     return found
+
+
+def union_names(found: Sequence[Relations]) -> frozenset[str]:
+    """Returns the names of the tables and views whose rows may be those of a union, in lower case.
+
+    A view is among them if its query contains one of these names. Names are as they stand in SQL.
+    """
+    names = set[str]()
+    for each in found:
+        for name, sql in (
+            *((name, table.sql) for name, table in each.tables.items()),
+            *each.views.items(),
+        ):
+            if may_be_union(sql, names):
+                names.add(name.lower().replace('"', '""'))
+    return frozenset(names)
+
+
+def may_be_union(sql: str, names: Collection[str]) -> bool:
+    """Returns False if a query has no union, and names no relation of `names`. Pure."""
+    lowered = sql.lower()
+    return "union" in lowered or any(name in lowered for name in names)
 
 
 def data_files(found: Sequence[Relations]) -> Mapping[str, str]:

@@ -40,6 +40,7 @@ from kappa.base.duck import (
     Setting,
     new_cursor,
     open_connection,
+    streamed_sql,
 )
 from kappa.base.errors import Damaged, KappaError, UsageError
 from kappa.base.sql import text
@@ -53,7 +54,14 @@ from kappa.serving.query.reader.errors import (
 )
 from kappa.serving.query.reader.query_files import Named, tables_read
 from kappa.serving.query.reader.reader import Reader
-from kappa.serving.query.reader.relations import Relations, TableFiles, data_files, put_relations
+from kappa.serving.query.reader.relations import (
+    Relations,
+    TableFiles,
+    data_files,
+    may_be_union,
+    put_relations,
+    union_names,
+)
 from kappa.serving.query.reader.sql_rules import (
     UnknownTable,
     ensure_allowed,
@@ -195,6 +203,7 @@ class _Worker:
         self._left = tuple(RetiredRelation(**each) for each in opening["left"])
         self._broken: tuple[BrokenRelation, ...] = ()
         self._has_relations = False
+        self._unions = frozenset[str]()
         # The fork server's error output is a file of the server's, which a query must not write to.
         os.dup2(1, 2)
         paths = [
@@ -262,6 +271,9 @@ class _Worker:
         try:
             if with_catalogue:
                 put_catalogue(connection, query, self._found)
+            if may_be_union(sql, self._unions) and not request["wire"]["describes"]:
+                rows = request["rows"]
+                query = streamed_sql(connection, query, None if rows is None else rows + 1)
             ended = write_answer(
                 connection,
                 query,
@@ -292,6 +304,7 @@ class _Worker:
     def _make_relations(self) -> None:
         reader = self._reader(self._connection)
         self._broken = put_relations(reader, self._found)
+        self._unions = union_names(self._found)
         # Names are looked up by a setting, until here.
         reader.run_command("set lock_configuration = true")
         self._has_relations = True

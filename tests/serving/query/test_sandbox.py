@@ -461,6 +461,17 @@ def test_an_answer_that_has_too_many_rows_is_cut_and_says_so(
 
 
 @pytest.mark.parametrize("form", Format)
+def test_the_rows_of_a_union_of_joins_are_answered(
+    sandbox: Sandbox, platform: Platform, form: Format
+) -> None:
+    """DuckDB 1.5 waits for ever for itself here if it returns rows while it computes them."""
+    joined = "select k from range(1200000) as a(k) join range(1200000) as b(k) using (k)"
+    reply = asked(sandbox, platform, f"{joined} union all {joined}", form)
+
+    assert (reply.rows, reply.truncated) == (1000, True)
+
+
+@pytest.mark.parametrize("form", Format)
 def test_an_answer_that_has_too_many_bytes_is_cut_and_says_so(
     sandbox: Sandbox, platform: Platform, form: Format
 ) -> None:
