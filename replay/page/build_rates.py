@@ -123,22 +123,20 @@ def joined_points(
     return tuple(found)
 
 
-def rate_of(
-    steps: Sequence[HistoryPoint], now: datetime, window: timedelta = WINDOW
-) -> float | None:
-    """Returns the mean growth of a build's offsets, per second, over the last `window`. Pure.
+def rate_of(steps: Sequence[HistoryPoint], now: datetime) -> float | None:
+    """Returns the mean growth of a build's offsets, per second, over the last ten minutes. Pure.
 
-    If the history `steps` is shorter than the window, the mean covers the time since the first
+    If the history `steps` is shorter than ten minutes, the mean covers the time since the first
     point. Returns None if the history is empty, or shorter than a second.
     """
     if not steps:
         return None
-    recent = [step for step in steps if now - step.at <= window]
-    before = [step for step in steps if now - step.at > window]
+    recent = [step for step in steps if now - step.at <= WINDOW]
+    before = [step for step in steps if now - step.at > WINDOW]
     if not recent:
         return 0.0
     # The offset at the beginning of the window is that of the last frontier before.
-    since, start = (now - window, before[-1].offset) if before else (recent[0].at, recent[0].offset)
+    since, start = (now - WINDOW, before[-1].offset) if before else (recent[0].at, recent[0].offset)
     seconds = (now - since).total_seconds()
     return growth(start, recent[-1].offset, seconds) if seconds >= 1 else None
 

@@ -86,10 +86,11 @@ def sample_board(tables: Iterable[ServedTable]) -> SampleBoard:
     samples = sample_queries(tables)
     if not samples:
         return SampleBoard(_BOARD, template_files(_TEMPLATE)[_BOARD].decode(), is_own=False)
+    # Two charts show the form.
     charts = (
         f"\n[[chart]]\ntitle = {json.dumps(each.title)}\nkind = {json.dumps(each.kind)}\n"
         f"sql = '''\n{each.sql}\n'''\n"
-        for each in samples
+        for each in samples[-2:]
     )
     content = f'title = "First board"\n{"".join(charts)}'
     return SampleBoard("boards/first.toml", content, is_own=True)

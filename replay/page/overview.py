@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from kappa.replay.page.build_rates import (
@@ -24,8 +24,6 @@ from kappa.state.kept_frontiers import parse_moment
 
 # So many pipelines are shown as cards; more are rows of a list.
 _MOST_CARDS = 3
-# The recent time whose rate tells how a lag changes.
-_TREND = timedelta(minutes=2)
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 # By the name in the address: the key by which the list is sorted.
 _SORT_KEYS: Mapping[str, Callable[[PipelineCard, BuildStatus], Any]] = {
@@ -44,8 +42,8 @@ class PipelineCard:
 
     `rate` is the number of offsets per second that the serving builds have folded. `chart` contains
     the rates over time, across promotes. `rate` and `chart` cover the last `span_seconds`.
-    `open_rejects` is the number of rejects that no redriven record has corrected. `trend` says how
-    the lag changes if the pipeline is behind, otherwise it is "".
+    `open_rejects` is the number of rejects that no redriven record has corrected. `arrivals` is the
+    number of new offsets per second in the topics of the live build, or None if it is not known.
     """
 
     pipeline: str
@@ -59,7 +57,14 @@ class PipelineCard:
     generation: int | None
     served_at: str | None
     open_rejects: int = 0
-    trend: str = ""
+    arrivals: float | None = None
+
+    @property
+    def trend(self) -> str:
+        """Returns how the lag changes if the pipeline is behind, otherwise ""."""
+        if self.live is None or self.health is None or self.health.word != BEHIND:
+            return ""
+        return lag_trend(self.live.lag or 0, self.rate, self.arrivals)
 
     @property
     def retirement(self) -> Retirement | None:
@@ -209,22 +214,19 @@ def _pipeline_card(
     times, rates = rates_over_time(steps, now)
     record, generation = _serving_since(state, pipeline)
     rate = rate_of(steps, now)
-    health = None if live is None else health_of(live, now, rate=rate, supervised=supervised)
     return PipelineCard(
         pipeline,
         live,
         idle,
         candidate,
-        health,
+        None if live is None else health_of(live, now, rate=rate, supervised=supervised),
         rate,
         {"x": times, "y": rates},
         0.0 if not steps else min(WINDOW, now - steps[0].at).total_seconds(),
         generation,
         record,
         0 if live is None else open_rejects.get(pipeline, live.rejected),
-        ""
-        if live is None or health is None or health.word != BEHIND
-        else lag_trend(live.lag or 0, rate_of(steps, now, _TREND), arrivals.get(live.build)),
+        None if live is None else arrivals.get(live.build),
     )
 
 

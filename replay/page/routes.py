@@ -103,6 +103,7 @@ from kappa.replay.page.timeline import KINDS as KINDS_OF_MOMENTS
 from kappa.replay.page.timeline import timeline_moments, undos_to
 from kappa.replay.page.topic import (
     RecordSearch,
+    TopicUsage,
     TopicView,
     as_text,
     cut_length,
@@ -721,6 +722,7 @@ def show_generation(request: Request, number: int) -> Response:
         "generation",
         state,
         now,
+        changes_text=changes_text,
         most_open=_OPEN_OFFSETS,
         shown=found,
         left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
@@ -780,16 +782,16 @@ def show_tables(request: Request, search: str = "", sort: str = "") -> Response:
             for name in (each.name, each.pipeline, *(column for column, _ in each.columns))
         )
     ]
-    newest = {
-        pipeline: each.last_record_at.timestamp()
+    complete = {
+        pipeline: each.fresh_at.timestamp()
         for pipeline, each in live.items()
-        if each.last_record_at is not None
+        if each.fresh_at is not None
     }
     keys: Mapping[str, Callable[[ServedTable], Any]] = {
         "name": lambda each: each.name.casefold(),
         "rows": lambda each: -(each.rows or 0),
         "size": lambda each: -(each.bytes or 0),
-        "newest": lambda each: -newest.get(each.pipeline, 0.0),
+        "complete": lambda each: -complete.get(each.pipeline, 0.0),
     }
     if sort in keys:
         found.sort(key=keys[sort])
@@ -1008,7 +1010,7 @@ def show_alerts(request: Request) -> Response:
 
 @router.get("/topics")
 @needs(Act.LOOK)
-def show_topics(request: Request, search: str = "") -> Response:
+def show_topics(request: Request, search: str = "", sort: str = "") -> Response:
     """Shows each topic of the broker with its rate and the builds that read the topic."""
     desk, now = desk_of(request), datetime.now(UTC)
     state, found, trouble = desk.here.state(), list[dict[str, Any]](), None
@@ -1030,13 +1032,23 @@ def show_topics(request: Request, search: str = "") -> Response:
                 runs_broker=desk.here.settings.runs_broker,
             ),
         )
+    # First those that are read: a broker may have many others.
+    found.sort(key=lambda each: (not usage[each["topic"]].roles, each["topic"]))
+    keys: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+        "name": lambda each: each["topic"].casefold(),
+        "records": lambda each: -(each["records"] or 0),
+        "newest": lambda each: -_newest_at(usage[each["topic"]], details.get(each["topic"])),
+        "lag": lambda each: -max(usage[each["topic"]].lags.values(), default=-1),
+    }
+    if sort in keys:
+        found.sort(key=keys[sort])
     return render_page(
         request,
         "topics",
         state,
         now,
-        # First those that are read: a broker may have many others.
-        topics=sorted(found, key=lambda each: (not usage[each["topic"]].roles, each["topic"])),
+        topics=found,
+        sort=sort if sort in keys else "",
         rates=rates,
         usage=usage,
         details=details,
@@ -1044,6 +1056,12 @@ def show_topics(request: Request, search: str = "") -> Response:
         search=search.strip(),
         trouble=trouble,
     )
+
+
+def _newest_at(usage: TopicUsage, details: TopicDetails | None) -> float:
+    """Returns the time of a topic's newest known record in seconds since 1970, or 0."""
+    at = usage.folded_at if details is None else details.newest_at
+    return 0.0 if at is None else at.timestamp()
 
 
 def _sinks_of(desk: SharedLooks) -> Mapping[str, Sequence[str]]:

@@ -151,6 +151,14 @@ class RowsPage:
         """Returns True if all requested rows can be reached by turning pages."""
         return self.count is not None and self.count <= _MOST
 
+    @property
+    def next_rows(self) -> str:
+        """Returns the place of the next page's rows: `51 to 100`."""
+        size = len(self.rows.rows)
+        first = self.first + size
+        until = min(first + size - 1, _MOST if self.count is None else self.count)
+        return f"{first:,} to {until:,}"
+
     def place_of(self, count: int) -> str:
         """Returns a text with the place of the page's first rows: `Rows 1 to 50 of 1,234`.
 

@@ -592,7 +592,6 @@ def test_a_sample_of_a_board_is_a_board(lived: Server) -> None:
     board = board_of(own.content.encode(), own.path)
     kinds = [(each.title, each.kind) for each in board.charts]
     assert kinds == [
-        ("The newest rows of T", ChartKind.TABLE),
         ("N by who's", ChartKind.BARS),
         ("N by at", ChartKind.LINE),
     ]

@@ -760,7 +760,7 @@ def test_a_rollout_whose_job_died_shows_the_end_of_its_log(world: World) -> None
 
     box = "Failed in the stage Replay: the job of build web-f died 3 times in a row Mend it "
     assert f"{box}{TRACE[-1]} The last lines of its log {TRACE[0]}" in stage.text
-    assert "Nothing has changed for readers" in stage.text[stage.text.index("The whole log") :]
+    assert "Nothing has changed for readers" in stage.text[stage.text.index("Log of its job") :]
     # One link leads to the log, and a dotted name breaks after its dot.
     assert [each["href"] for each in stage.all("a")].count("/logs/web-f") == 1
     assert len(stage.all("wbr")) == 1
