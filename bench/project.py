@@ -122,9 +122,9 @@ class Project:
                 raise KappaError(f"{what} did not come", hint=f"see {self.folder}/.kappa/logs")
             time.sleep(_NAP_SECONDS)
 
-    def wait_for_spare(self) -> None:
-        """Waits until a spare is warm."""
-        self.wait(lambda: any(spare_sockets(self.store.path(SPARES))), "a spare")
+    def wait_for_spares(self, count: int = 1) -> None:
+        """Waits until `count` spares are warm."""
+        self.wait(lambda: len([*spare_sockets(self.store.path(SPARES))]) >= count, "the spares")
 
     def seconds_until_seen(self, *names: str) -> float:
         """Sends an event to each pipeline. Returns the seconds until queries show all of them."""

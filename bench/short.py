@@ -99,7 +99,7 @@ def main(home: Path, events: int) -> Report | None:
             at.kappa("up", "-d")
             at.kappa("topics", "create")
             at.log.produce(_records(oracle), "visits")
-            at.wait_for_spare()
+            at.wait_for_spares()
             for number, (what, arguments) in enumerate(
                 (
                     ("deploy of a new pipeline", ("deploy", "--yes")),
@@ -109,7 +109,7 @@ def main(home: Path, events: int) -> Report | None:
             ):
                 least = 100 * (number // 2)
                 _declare(at, least)
-                at.wait_for_spare()
+                at.wait_for_spares()
                 begun = time.monotonic()
                 told = at.typed(*arguments)
                 took[what].append(time.monotonic() - begun)

@@ -431,7 +431,9 @@ def draw_answer(kind: ChartKind, answer: Mapping[str, Any], sql: str) -> tuple[D
             return _draw_bars(names, rows[:_MOST_BARS]), note
         case ChartKind.TABLE:
             # A longer table scrolls, so its end is not in sight.
-            return shown, note or (f"{len(rows):,} rows" if len(rows) > _ROWS_IN_SIGHT else "")
+            return shown, note or (
+                f"{len(rows):,} rows of the query" if len(rows) > _ROWS_IN_SIGHT else ""
+            )
 
 
 def has_order(sql: str) -> bool:

@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -727,6 +728,10 @@ def show_generation(request: Request, number: int) -> Response:
         shown=found,
         left=retired_text(found.served) if isinstance(found.served, PipelineRetired) else "",
         tables=tables,
+        sample=next(
+            (shlex.quote(f"from {typed_name(each, quoted(each.name))}") for each in tables),
+            '"select …"',
+        ),
         trouble=trouble,
         undos=(undos := undos_to(state, number)),
         deeds=[action for each in undos for action in each.actions],

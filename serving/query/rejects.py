@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kappa.base.clock import moment_text
 from kappa.base.errors import UsageError, near_or_all
 from kappa.base.sql import text
 from kappa.declare.options import REJECTS
@@ -52,6 +53,11 @@ class Reject:
     detail: str
     original: Original
     redriven_at: int | None
+
+    @property
+    def time_text(self) -> str:
+        """Returns the record's time in ISO 8601, in UTC, to the millisecond."""
+        return moment_text(self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)

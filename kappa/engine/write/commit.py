@@ -38,7 +38,7 @@ from kappa.base.duck import (
     TookTooLong,
     interrupted_after,
     showing_progress,
-    whole_sql,
+    streamed_sql,
 )
 from kappa.base.errors import Broken, KappaError
 from kappa.base.failpoint import failpoint
@@ -549,7 +549,8 @@ class Rewriting:
         """
         try:
             with self._duck() as duck:
-                merged = duck.execute(self._merged_sql()).to_arrow_reader(_BATCH_ROWS)
+                sql = streamed_sql(duck, self._sql())
+                merged = duck.execute(sql).to_arrow_reader(_BATCH_ROWS)
                 schema = arrow_schema(self._birth.columns)
                 self._stored.replace(
                     pa.RecordBatchReader.from_batches(schema, _typed(merged, schema)), mark, guard
@@ -567,7 +568,7 @@ class Rewriting:
         except DuckError as error:
             raise self._explained(str(error)) from error
 
-    def _merged_sql(self) -> str:
+    def _sql(self) -> str:
         paths = sorted(map(str, self.contributed.glob("*.parquet")))
         merged = merged_sql(
             self._birth,
@@ -575,7 +576,7 @@ class Rewriting:
             [parquet_sql(contribution_columns(self._birth), paths)],
         )
         if self._birth.view is None:
-            return whole_sql(merged)
+            return merged
         # A view is read by keys at each slice, and neighbouring keys often come together.
         keys = ", ".join(map(quoted, self._birth.row_keys))
         return f"select * from ({merged}) order by {keys}"

@@ -938,7 +938,7 @@ def test_a_lag_that_is_not_known_to_shrink_is_not_green() -> None:
 
 
 def test_a_lag_has_a_trend_if_both_rates_are_known() -> None:
-    assert lag_trend(6_000, 150.0, 50.0) == "gone in 1 min"
+    assert lag_trend(6_000, 150.0, 50.0) == "caught up in 1 min"
     assert lag_trend(6_000, 50.0, 150.0) == "grows by 100/s"
     assert lag_trend(6_000, 0.0, 0.05) == "grows by 3/min"
     for rate, arrivals in ((None, 5.0), (5.0, None), (5.0, 5.0)):
@@ -1197,7 +1197,7 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
 
     assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
-    waits = "42 messages of alert late, which wait: the alert cannot send: canary answered 500"
+    waits = "42 messages of alert late, which will wait: the alert cannot send: canary answered 500"
     assert waits in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]

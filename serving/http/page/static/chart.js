@@ -101,7 +101,7 @@ export function draw(place, { x, series, time = true, labels = null, where = "",
     scales: { x: { time, range: labels ? (_, low, high) => [low - 0.6, high + 0.6] : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : low < 0 ? 0 : 1] } },
     axes: [
       { ...axis, grid: { show: false }, size: wider * (small ? 18 : 32), gap: small ? 5 : 9, space: wider * (small ? SPACE.small : time ? SPACE.time : SPACE.plain), ...(labels ? { values: (_, at) => at.map((each) => shorten(labels[each])), splits: () => spread(labels.length, place.clientWidth) } : time ? { values: clock } : {}) },
-      { ...axis, grid: { ...axis.grid, filter: below }, filter: below, size: small ? 50 * wider : gutter(letters, 46 * wider), space: small ? 30 : 36, values: (_, at, __, ___, step) => named(at, (each) => tick(each, step) + unit) },
+      { ...axis, grid: { ...axis.grid, filter: below }, filter: below, size: small ? 50 * wider : gutter(letters, 46 * wider), space: small ? 30 : 48, values: (_, at, __, ___, step) => named(at, (each) => tick(each, step) + unit) },
     ],
     series: [
       { label: where, value: (plot, found, series, __, at = pointed(plot, found, series)) => (at == null ? "—" : labels ? (labels[at] ?? "—") : time ? `${utc(at).slice(0, 19).replace("T", " ")} UTC` : at.toLocaleString("en")) },
