@@ -159,8 +159,12 @@ def streamed_sql(duck: Connection, sql: str, most_rows: int | None = None) -> st
     returned query computes at most `most_rows` rows; None means all. Raises DuckDB's errors.
     """
     ((_, plan),) = duck.execute(f"explain (format json) {sql}").fetchall()
-    if not any(map(_is_over_union, json.loads(plan))):
-        return sql
+    try:
+        if not any(map(_is_over_union, json.loads(plan))):
+            return sql
+    except RecursionError:
+        # A plan so deep may have a union anywhere.
+        pass
     return whole_sql(sql if most_rows is None else f"from (\n{sql}\n) limit {most_rows}")
 
 

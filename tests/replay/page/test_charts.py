@@ -256,7 +256,7 @@ def test_rows_that_are_left_out_are_noted() -> None:
 
     assert draw_answer(TABLE, cut)[1] == "The first 60 rows are shown."
     # A table scrolls, so its length is not in sight.
-    assert draw_answer(TABLE, whole)[1] == "60 rows"
+    assert draw_answer(TABLE, whole)[1] == "60 rows of the query"
     assert draw_answer(TABLE, answer("n BIGINT", [1]))[1] == ""
     shown, note = draw_answer(BARS, whole)
     assert isinstance(shown, DrawnBars)

@@ -1119,7 +1119,8 @@ def test_page_shows_what_a_promote_sends(tmp_path: Path) -> None:
 
     # What a promote does stands above the buttons and the evidence.
     changes = "40 rows change, 2 are added: 40 → 42 rows of page_hits"
-    told = f"{changes} Also changes view by_page A promote sends {' '.join(sent)}"
+    told = f"{changes} Also changes view by_page Checks 2 of 2 passed A promote sends"
+    told = f"{told} {' '.join(sent)}"
     assert before.text.index(told) < before.text.index("Rows that differ")
     assert before.text.count("A promote sends") == 1
     assert would.endswith(f"(version versio…), and send {', '.join(sent)}")
