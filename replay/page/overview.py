@@ -231,14 +231,14 @@ def _pipeline_card(
 
 
 def lag_trend(lag: int, rate: float | None, arrivals: float | None) -> str:
-    """Describes how a lag changes: `grows by 120/s`, or `caught up in 3 min`. Pure.
+    """Describes how a lag changes: `grows by 120/s`, or `3 min left`. Pure.
 
     `rate` is the number of offsets that the build folds per second, and `arrivals` is the number of
     new offsets per second. Returns "" if one of them is unknown, or if nothing changes.
     """
     growth = 0.0 if rate is None or arrivals is None else arrivals - rate
     if growth < 0:
-        return f"caught up in {duration(lag / -growth)}"
+        return f"{duration(lag / -growth)} left"
     unit, seconds, _ = per(growth)
     return f"grows by {number(growth * seconds)}{unit}" if growth else ""
 

@@ -938,7 +938,7 @@ def test_a_lag_that_is_not_known_to_shrink_is_not_green() -> None:
 
 
 def test_a_lag_has_a_trend_if_both_rates_are_known() -> None:
-    assert lag_trend(6_000, 150.0, 50.0) == "caught up in 1 min"
+    assert lag_trend(6_000, 150.0, 50.0) == "1 min left"
     assert lag_trend(6_000, 50.0, 150.0) == "grows by 100/s"
     assert lag_trend(6_000, 0.0, 0.05) == "grows by 3/min"
     for rate, arrivals in ((None, 5.0), (5.0, None), (5.0, 5.0)):
