@@ -586,10 +586,10 @@ def without_boards(folder: Path) -> World:
 
 
 @contextmanager
-def shown(world: World) -> Iterator[str]:
+def shown(world: World, name: str) -> Iterator[str]:
     """Serves the pages of a project during the block, and yields their address."""
     with serving(world) as server:
-        server.state.place = ProjectPlace("shop", "/home/ada/shop/.kappa", "laptop")
+        server.state.place = ProjectPlace(name, f"/home/ada/{name}/.kappa", "laptop")
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -642,7 +642,8 @@ def main(folder: str | None) -> None:
             place = Path(scratch) / make.__name__
             place.mkdir()
             if pages:
-                with shown(make(place)) as origin:
+                name = "market" if make is many else "shop"
+                with shown(make(place), name) as origin:
                     take(browser, origin, pages, into, *sizes)
         browser.close()
 

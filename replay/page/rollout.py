@@ -124,14 +124,6 @@ class UndoOffer:
         return f"kappa undo {self.pipeline}" + ("" if self.to is None else f" --to {self.to}")
 
     @property
-    def why_not(self) -> str:
-        """Returns what `blocked_by` does and needs, as the end of a sentence, or ""."""
-        if self.blocked_by is None:
-            return ""
-        end = "be promoted or abandoned" if self.blocked_by.waits else "end"
-        return f"is {self.blocked_by.phase_text}, and has to {end} first"
-
-    @property
     def actions(self) -> tuple[PossibleAction, ...]:
         """Returns the action of a client, or () if the undo is not possible now."""
         if self.blocked_by is not None:

@@ -674,6 +674,20 @@ def test_keyboard_does_all_and_focus_is_seen(chromium: Browser, tmp_path: Path) 
         expect(page.locator(":focus")).to_contain_text("Promote")
 
 
+def test_an_update_keeps_the_focus(chromium: Browser, tmp_path: Path) -> None:
+    """An element that is replaced gives its focus to the equal one that replaces it."""
+    with ready(chromium, tmp_path) as (world, page, _):
+        page.evaluate("""
+            const link = document.querySelector("#rollout .eyebrow a");
+            link.before(document.createElement("b"));
+            link.focus();
+        """)
+        world.append(Abandoned(14, "somebody was quicker"))
+        expect(page.locator("h1")).to_contain_text("did not become")
+        expect(page.locator("#rollout .eyebrow b")).to_have_count(0)
+        expect(page.locator(":focus")).to_have_text("History")
+
+
 @pytest.mark.long
 def test_dialogs_and_refusals_are_accessible(chromium: Browser, tmp_path: Path) -> None:
     with ready(chromium, tmp_path) as (world, page, seen):

@@ -45,7 +45,8 @@ export async function refresh(soon = false) {
     if (answer.type === "opaqueredirect") { location.reload(); return; }
     if (answer.ok) {
       took = Number(/dur=([0-9.]+)/.exec(answer.headers.get("Server-Timing"))?.[1] ?? 0);
-      take(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      keepFocus(() => take(page));
       seen = new Date();
     }
   } catch { /* the event stream reports a lost server */ } finally {
@@ -53,6 +54,15 @@ export async function refresh(soon = false) {
     const soonAgain = again === 2;
     if (again) { again = 0; refresh(soonAgain); }
   }
+}
+
+// Changes the page. If the change replaces the element that has the focus, an equal one gets it.
+function keepFocus(change) {
+  const held = document.activeElement;
+  change();
+  if (!held || held.isConnected) return;
+  const equal = [...document.querySelectorAll(held.nodeName)].find((each) => each.isEqualNode(held));
+  equal?.focus({ preventScroll: true });
 }
 
 function take(page) {
@@ -151,7 +161,7 @@ function load() {
       .then((text) => {
         const found = new DOMParser().parseFromString(text, "text/html").getElementById(place.id);
         if (found?.hasAttribute("data-again")) setTimeout(() => { loaded.delete(place); load(); }, AGAIN_MS);
-        if (found) place.replaceChildren(...found.childNodes);
+        if (found) keepFocus(() => place.replaceChildren(...found.childNodes));
       })
       .catch(() => {});
   }
