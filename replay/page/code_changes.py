@@ -97,11 +97,35 @@ def _changed_words(old: str, new: str) -> tuple[Pieces, Pieces]:
     found = difflib.SequenceMatcher(None, before, after, autojunk=False)
     if found.ratio() < _LEAST_ALIKE:
         return whole
-    olds, news = [(old[:1], False)], [(new[:1], False)]
+    runs = [(False, old[:1], new[:1])]
     for kind, start, end, new_start, new_end in found.get_opcodes():
-        olds.append(("".join(before[start:end]), kind != "equal"))
-        news.append(("".join(after[new_start:new_end]), kind != "equal"))
-    return tuple(each for each in olds if each[0]), tuple(each for each in news if each[0])
+        texts = "".join(before[start:end]), "".join(after[new_start:new_end])
+        runs.append((kind != "equal", *texts))
+    _join_near_changes(runs)
+    return (
+        tuple((old_text, changed) for changed, old_text, _ in runs if old_text),
+        tuple((new_text, changed) for changed, _, new_text in runs if new_text),
+    )
+
+
+def _join_near_changes(runs: list[tuple[bool, str, str]]) -> None:
+    """Joins two changes if the equal text between them is no longer than either of the two.
+
+    Each run consists of True for a change, of the old text and of the new text. Runs after the
+    first one are changes and equal texts in turn.
+    """
+    at = 2
+    while at < len(runs) - 1:
+        (left_changed, *left), (changed, *middle), (_, *right) = runs[at - 1 : at + 2]
+        if left_changed and not changed and len(middle[0]) <= min(_longest(left), _longest(right)):
+            old, new = ("".join(texts) for texts in zip(left, middle, right, strict=True))
+            runs[at - 1 : at + 2] = [(True, old, new)]
+        else:
+            at += 1
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts))
 
 
 def _code_side(store: Store, birth: Birth) -> CodeSide:

@@ -168,21 +168,26 @@ def pipeline_list(cards: Sequence[PipelineCard], search: str, sort: str) -> Pipe
     )
 
 
-def changes_text(differences: Sequence[Difference]) -> str:
+def changes_text(differences: Sequence[Difference], *, past: bool = False) -> str:
     """Describes a promote: `7 rows change, 1 is removed: 40 → 39 rows of hits`. Pure.
 
-    Several tables that differ are counted together. Returns "" if no table was compared.
+    If `past` is True, the promote is over: `7 rows changed, 1 removed`. Several tables that differ
+    are counted together. Returns "" if no table was compared.
     """
     compared = [each for each in differences if each.compared]
     moved = [each for each in compared if not each.equal]
     if not moved:
-        return "no row changes" if compared else ""
+        return "" if not compared else "no row changed" if past else "no row changes"
     counted = (
-        (sum(each.changed for each in moved), "changes", "change"),
-        (sum(each.added for each in moved), "is added", "are added"),
-        (sum(each.removed for each in moved), "is removed", "are removed"),
+        (sum(each.changed for each in moved), "changes", "change", "changed"),
+        (sum(each.added for each in moved), "is added", "are added", "added"),
+        (sum(each.removed for each in moved), "is removed", "are removed", "removed"),
     )
-    parts = [(count, one if count == 1 else many) for count, one, many in counted if count]
+    parts = [
+        (count, done if past else one if count == 1 else many)
+        for count, one, many, done in counted
+        if count
+    ]
     told = ", ".join(
         f"{number(count) if place else amount(count, 'row')} {verb}"
         for place, (count, verb) in enumerate(parts)

@@ -402,7 +402,7 @@ def show_rollout(request: Request, number: int) -> Response:
         log_end=_log_end_of(request, state, wanted.build) if view.job_failed else None,
         sends=[each.text for each in sends],
         cannot_send=_failing_in(status, wanted, sends),
-        changes_text=changes_text(view.differences),
+        changes_text=changes_text(view.differences, past=view.rollout.phase is Phase.SERVED),
         readers=_changed_readers(desk, view) if wanted.waits else (),
         with_parts=view.comparable
         and wanted.waits
@@ -683,6 +683,7 @@ def show_history(
         pipelines=sorted({*state.pipelines.values()}),
         kind=kind,
         kinds=KINDS_OF_MOMENTS,
+        changes_text=changes_text,
         undos={each: undo_offer(state, each) for each in state.idle},
         kept={each: soak_end(state, each, soak) for each in state.idle},
     )

@@ -312,7 +312,7 @@ def test_the_history_is_filtered_by_kind_and_has_durations(lived: Server) -> Non
     assert "Generation" not in failed.text[failed.text.index("Show") :]
     assert "rollout 3" not in served.text
     assert "Rollout 1 took 1 min" in served.text
-    assert re.search(r"The build is kept until [\d :-]+ UTC \( in ", whole.text)
+    assert re.search(r"is kept until [\d :-]+ UTC \( in ", whole.text)
     assert re.search(r"ago (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC", whole.text)
     # All that the generation switched serves.
     assert "Generation 2 Serving web web-2" in whole.text
@@ -894,15 +894,20 @@ def test_a_long_diff_is_cut() -> None:
 
 
 def test_the_changed_words_of_a_pair_of_lines_are_marked() -> None:
-    """Of two removed lines, and of lines that have little in common, nothing is marked."""
+    """Of two removed lines, and of lines that have little in common, nothing is marked.
+
+    What is short between two changes is marked with them.
+    """
     pair = ("-    return a.where('x')", "+    return b.where('x')", " end")
     different = ("-first line", "+    0 != [1]")
     two = ("-one a", "-one b", "+one c", " end")
-    diff = PartDiff("function a.py:f", "function f", (*pair, *two, *different))
+    torn = ("-    return a.select('page')", "+    return a.select(\"split(page, '?')[0] as page\")")
+    diff = PartDiff("function a.py:f", "function f", (*pair, *two, *different, " ", *torn))
     (shown,) = changed_parts_shown([diff])
 
     marked = [[text for text, is_changed in line.pieces if is_changed] for line in shown.lines]
-    assert marked == [["a"], ["b"], *([] for _ in range(7))]
+    assert marked[:-2] == [["a"], ["b"], *([] for _ in range(8))]
+    assert marked[-2:] == [["'page')"], ["\"split(page, '?')[0] as page\")"]]
     texts = ["".join(text for text, _ in line.pieces) for line in shown.lines]
     assert texts == list(diff.lines)
 
@@ -912,7 +917,7 @@ def test_a_first_rollout_begins_with_no_separator(world: World) -> None:
     with serving(world) as server:
         text = got(server, "/rollouts/1").text
 
-    assert "begun just now by" in text
+    assert re.search(r"begun just now \(\d\d:\d\d UTC\) by", text)
     assert "· begun" not in text
 
 

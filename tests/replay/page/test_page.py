@@ -303,7 +303,9 @@ def test_what_a_promote_changes_is_said_in_a_line() -> None:
 
     assert changes_text((new,)) == ""
     assert changes_text((same, new)) == "no row changes"
+    assert changes_text((same, new), past=True) == "no row changed"
     assert changes_text((same, some)) == "7 rows change, 1 is removed: 40 → 39 rows of c"
+    assert changes_text((some,), past=True) == "7 rows changed, 1 removed: 40 → 39 rows of c"
     both = "7 rows change, 2 are added, 2 are removed: 48 → 48 rows in 2 tables"
     assert changes_text((some, more)) == both
     assert changes_text((wider,)) == "only columns differ: 5 → 5 rows of e"
@@ -1150,8 +1152,8 @@ def test_rows_that_differ_after_a_switch_have_the_numbers_of_the_verification(
         generations = [got(server, f"/generations/{number}").text for number in (1, 2)]
 
     assert "page_hits 5 of 40 changed, 1 added · Show more" in before
-    told = "page_hits 5 of 40 changed now, 40 when verified; 1 added now, 2 when verified · Show"
-    assert told in after
+    changed = "40 changed now (40 when verified), 5 shown"
+    assert f"page_hits {changed}; 1 added now (2 when verified) · Show more" in after
     # The rows of a generation that serves are those of now.
     assert ["Rows now" in each for each in generations] == [False, True]
 
