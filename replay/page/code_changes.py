@@ -101,31 +101,28 @@ def _changed_words(old: str, new: str) -> tuple[Pieces, Pieces]:
     for kind, start, end, new_start, new_end in found.get_opcodes():
         texts = "".join(before[start:end]), "".join(after[new_start:new_end])
         runs.append((kind != "equal", *texts))
-    _join_near_changes(runs)
+    joined = _join_near_changes(runs)
     return (
-        tuple((old_text, changed) for changed, old_text, _ in runs if old_text),
-        tuple((new_text, changed) for changed, _, new_text in runs if new_text),
+        tuple((old_text, changed) for changed, old_text, _ in joined if old_text),
+        tuple((new_text, changed) for changed, _, new_text in joined if new_text),
     )
 
 
-def _join_near_changes(runs: list[tuple[bool, str, str]]) -> None:
-    """Joins two changes if the equal text between them is no longer than either of the two.
+def _join_near_changes(runs: Iterable[tuple[bool, str, str]]) -> list[tuple[bool, str, str]]:
+    """Joins two changes if the equal text between them is no longer than either change. Pure.
 
-    Each run consists of True for a change, of the old text and of the new text. Runs after the
-    first one are changes and equal texts in turn.
+    Each run consists of True for a change, the old text and the new text. No two changes are
+    neighbors.
     """
-    at = 2
-    while at < len(runs) - 1:
-        (left_changed, *left), (changed, *middle), (_, *right) = runs[at - 1 : at + 2]
-        if left_changed and not changed and len(middle[0]) <= min(_longest(left), _longest(right)):
-            old, new = ("".join(texts) for texts in zip(left, middle, right, strict=True))
-            runs[at - 1 : at + 2] = [(True, old, new)]
-        else:
-            at += 1
-
-
-def _longest(texts: Iterable[str]) -> int:
-    return max(map(len, texts))
+    joined: list[tuple[bool, str, str]] = []
+    for run in runs:
+        joined.append(run)
+        if len(joined) > 2 and run[0] and joined[-3][0]:
+            left, equal, right = (texts for _, *texts in joined[-3:])
+            if len(equal[0]) <= min(max(map(len, left)), max(map(len, right))):
+                old, new = ("".join(texts) for texts in zip(left, equal, right, strict=True))
+                joined[-3:] = [(True, old, new)]
+    return joined
 
 
 def _code_side(store: Store, birth: Birth) -> CodeSide:

@@ -896,7 +896,7 @@ def test_a_long_diff_is_cut() -> None:
 def test_the_changed_words_of_a_pair_of_lines_are_marked() -> None:
     """Of two removed lines, and of lines that have little in common, nothing is marked.
 
-    What is short between two changes is marked with them.
+    A short equal text between two changes is marked with both changes.
     """
     pair = ("-    return a.where('x')", "+    return b.where('x')", " end")
     different = ("-first line", "+    0 != [1]")
