@@ -153,7 +153,13 @@ def diff(
         list[str] | None, typer.Option("--table", "-t", help="only this table; repeat for more")
     ] = None,
     sample: Annotated[
-        int, typer.Option("--sample", min=0, max=10_000, help="so many rows of each kind are shown")
+        int,
+        typer.Option(
+            "--sample",
+            min=0,
+            max=10_000,
+            help="so many rows of each kind are shown, the largest differences first",
+        ),
     ] = 5,
     _quiet: Quiet = False,
     output: As = Form.TABLE,

@@ -195,7 +195,9 @@ def changes_text(differences: Sequence[Difference], *, past: bool = False) -> st
     before = number(sum(each.rows_before or 0 for each in moved))
     after = amount(sum(each.rows_after or 0 for each in moved), "row")
     where = f"of {moved[0].table}" if len(moved) == 1 else f"in {amount(len(moved), 'table')}"
-    return f"{told or 'only columns differ'}: {before} → {after} {where}"
+    # A narrow page does not break the line beside the arrow.
+    arrow = "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}"
+    return f"{told or 'only columns differ'}: {before}{arrow}{after} {where}"
 
 
 def _pipeline_card(

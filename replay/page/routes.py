@@ -447,14 +447,18 @@ def show_sends(request: Request, number: int) -> Response:
     )
 
 
-def _changed_readers(desk: SharedLooks, view: RolloutView) -> tuple[str, ...]:
-    """Returns the views and boards that a rollout changes besides the tables."""
+def _changed_readers(desk: SharedLooks, view: RolloutView) -> tuple[tuple[str, str, str], ...]:
+    """Returns (kind, name, address) of the views and boards that a rollout changes with tables."""
     before = {} if view.live_build is None else desk.memory.birth(view.live_build).views
     queries = desk.memory.birth(view.rollout.build).views
     views = changed_views(queries, before, view.differences, tables_named)
     moved = {each.table for each in view.differences if not each.equal}
     boards = boards_naming(desk.here.settings.project, frozenset(moved.union(views)), tables_named)
-    return (*(f"view {each}" for each in views), *(f"board {each}" for each in boards))
+    tables = f"/tables/{quote(view.rollout.pipeline, safe='')}"
+    return (
+        *(("view", each, f"{tables}/{quote(each, safe='')}") for each in views),
+        *(("board", each, f"/boards/{quote(each, safe='')}") for each in boards),
+    )
 
 
 def _sends_of(desk: SharedLooks, state: State, rollout: Rollout) -> tuple[OutgoingChanges, ...]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from kappa.base.errors import KappaError
@@ -86,6 +87,16 @@ class SampledTable:
     def values(self) -> list[list[Any]]:
         """Returns the rows with one value per column: the values before, then those after."""
         return [[cell[place] for cell in row.cells] for place in (0, -1) for row in self.rows]
+
+    @property
+    def is_largest_first(self) -> bool:
+        """Returns True if the rows in which a number differs most come first."""
+        return bool(self.keys) and any(
+            isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            for row in self.rows
+            for cell in row.cells[len(self.keys) :]
+            for value in cell
+        )
 
     @property
     def is_part(self) -> bool:

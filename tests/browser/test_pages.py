@@ -939,16 +939,19 @@ def test_on_a_phone_a_replay_shows_its_progress_first(chromium: Browser, tmp_pat
 def test_a_served_rollout_has_the_places_of_a_waiting_one(
     chromium: Browser, standing: Server
 ) -> None:
-    """Rows are on the left; code is on the right, and the verification below the code."""
+    """Rows are on the left and code is on the right. The verification is below both."""
     with opened(chromium, at(standing), viewport={"width": 1280, "height": 800}) as (page, _):
         for number in (2, 5):
             page.goto(f"/rollouts/{number}")
+            expect(page.locator("#samples").locator("> p > a, > .underway")).to_have_count(0)
             rows, code, verified = (
                 page.locator(each).bounding_box()
                 for each in ("#compared", "#code-part", "#verified-part")
             )
-            assert rows["y"] == code["y"] < verified["y"], number
-            assert rows["x"] < code["x"] == verified["x"], number
+            assert rows["y"] == code["y"], number
+            assert max(each["y"] + each["height"] for each in (rows, code)) < verified["y"], number
+            assert rows["x"] == verified["x"] < code["x"], number
+            assert rows["width"] < verified["width"], number
 
 
 def test_on_a_phone_the_buttons_of_a_waiting_rollout_stay_in_sight(

@@ -384,10 +384,16 @@ class World:
             ShownOnPage(self.store, KAPPA).send(message)
 
     def _hits_of(self, name: str, hits: int, rows: int, evil: str) -> pa.Table:  # noqa: ARG002  # for subclasses
-        """Returns the rows of the table of hits of the build `name`."""
+        """Returns the rows of the table of hits of the build `name`.
+
+        The text `evil` is in the first row, and in the last row that all builds have.
+        """
         begun = datetime(2026, 1, 1, tzinfo=UTC)
         columns = {
-            "page": [f"/page/{number % 8}" if number else f"/{evil}" for number in range(rows)],
+            "page": [
+                f"/page/{number % 8}" if number not in {0, ROWS - 1} else f"/{evil}"
+                for number in range(rows)
+            ],
             "minute": [begun + timedelta(minutes=number) for number in range(rows)],
             "hits": [hits * (number + 1) for number in range(rows)],
         }

@@ -95,7 +95,8 @@ def compare_keyed(
     if samples:
         own, other = _packed_row("o", common), _packed_row("n", common)
         # If one side lacks a row, that side's key is null.
-        by = f"row({', '.join(f'coalesce(o.{quoted(key)}, n.{quoted(key)})' for key in keys)})"
+        by_key = (f"coalesce(o.{quoted(key)}, n.{quoted(key)})" for key in keys)
+        by = f"row({', '.join((_rank_by_change(numbers), *by_key))})"
         measured += [
             f"arg_min({other}, {by}, {samples}) filter (where o._here is null)",
             f"arg_min({own}, {by}, {samples}) filter (where n._here is null)",
@@ -209,6 +210,23 @@ def _relative_change(column: str) -> str:
     return f"case when isfinite({old}) and isfinite({new}) then {distance} end"
 
 
+def _rank_by_change(numbers: Iterable[str]) -> str:
+    """Returns the SQL of a row's rank: the row in which a number differs most has the lowest rank.
+
+    A missing row and a null count like zeros, so an added row differs by its own numbers. NaN and
+    infinity differ infinitely from all other values.
+    """
+
+    def distance(column: str) -> str:
+        old, new = (f"coalesce(cast({side}.{quoted(column)} as double), 0.0)" for side in "on")
+        return (
+            f"case when {old} = {new} then 0.0 when isfinite({new} - {old}) "
+            f"then abs({new} - {old}) else 'infinity'::double end"
+        )
+
+    return f"-greatest({', '.join(('0.0', *map(distance, numbers)))})"
+
+
 def _packed_row(side: str | None, columns: Iterable[str]) -> str:
     each = (f"{side}.{quoted(column)}" if side else quoted(column) for column in columns)
     return f"row({', '.join(each)})"
@@ -282,9 +300,10 @@ def compare_builds(
 
     `on_progress` is called with a text before each table. `unsettled` returns the keys of a table
     whose rows are not compared, and `texts_of` returns the function that decodes the keys in a
-    table's topic. The result contains up to `samples` differing rows of each kind, in the order of
-    keys. The offsets of the `comparable` topics must be equal on both sides. Raises UsageError if
-    neither build has a table in `only`, and Broken if a key occurs twice in a table.
+    table's topic. The result contains up to `samples` differing rows of each kind. In a table
+    with keys, the rows in which a number differs most come first; keys break ties. The offsets of
+    the `comparable` topics must be equal on both sides. Raises UsageError if neither build has a
+    table in `only`, and Broken if a key occurs twice in a table.
     """
     old = {table.name: table for table in before.birth.tables if table.name != REJECTS}
     new = {table.name: table for table in after.birth.tables if table.name != REJECTS}

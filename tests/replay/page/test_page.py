@@ -301,14 +301,17 @@ def test_what_a_promote_changes_is_said_in_a_line() -> None:
         Difference("e", 5, 5, columns_new=("n",)),
     )
 
-    assert changes_text((new,)) == ""
-    assert changes_text((same, new)) == "no row changes"
-    assert changes_text((same, new), past=True) == "no row changed"
-    assert changes_text((same, some)) == "7 rows change, 1 is removed: 40 → 39 rows of c"
-    assert changes_text((some,), past=True) == "7 rows changed, 1 removed: 40 → 39 rows of c"
+    def told(*differences: Difference, past: bool = False) -> str:
+        return changes_text(differences, past=past).replace("\N{NO-BREAK SPACE}", " ")
+
+    assert told(new) == ""
+    assert told(same, new) == "no row changes"
+    assert told(same, new, past=True) == "no row changed"
+    assert told(same, some) == "7 rows change, 1 is removed: 40 → 39 rows of c"
+    assert told(some, past=True) == "7 rows changed, 1 removed: 40 → 39 rows of c"
     both = "7 rows change, 2 are added, 2 are removed: 48 → 48 rows in 2 tables"
-    assert changes_text((some, more)) == both
-    assert changes_text((wider,)) == "only columns differ: 5 → 5 rows of e"
+    assert told(some, more) == both
+    assert told(wider) == "only columns differ: 5 → 5 rows of e"
 
 
 def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:
@@ -540,7 +543,7 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     assert "kappa undo web goes back to generation 2" in page.text
     samples = got(server, f"/rollouts/{candidate}/samples")
     assert len(samples.all("del")) == len(samples.all("ins")) == 5
-    assert "page_hits 5 of 40 changed, 2 added · Show more" in samples.text
+    assert "page_hits 5 of 40 changed, 2 added, largest first · Show more" in samples.text
     # The zone of times is in the header alone.
     assert samples.text.count("UTC") == 1
     assert [each["class"] for each in samples.all("tr") if "class" in each] == [
@@ -1151,9 +1154,9 @@ def test_rows_that_differ_after_a_switch_have_the_numbers_of_the_verification(
         after = got(server, "/rollouts/2/samples").text
         generations = [got(server, f"/generations/{number}").text for number in (1, 2)]
 
-    assert "page_hits 5 of 40 changed, 1 added · Show more" in before
+    assert "page_hits 5 of 40 changed, 1 added, largest first · Show more" in before
     changed = "40 changed now (40 when verified), 5 shown"
-    assert f"page_hits {changed}; 1 added now (2 when verified) · Show more" in after
+    assert f"page_hits {changed}; 1 added now (2 when verified), largest first · Show more" in after
     # The rows of a generation that serves are those of now.
     assert ["Rows now" in each for each in generations] == [False, True]
 
@@ -1200,7 +1203,8 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
 
     assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
-    waits = "42 messages of alert late, which will wait: the alert cannot send: canary answered 500"
+    why = "the alert cannot send: canary answered 500"
+    waits = f"42 messages of alert late, held while {why}"
     assert waits in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]

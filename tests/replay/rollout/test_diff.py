@@ -385,7 +385,7 @@ def test_what_comes_from_a_topic_that_is_not_the_same_is_not_compared(store: Sto
     assert found.differences[0].changed == 1
 
 
-def test_samples_are_the_first_of_each_kind_by_key_with_both_values(store: Store) -> None:
+def test_samples_are_the_largest_of_each_kind_with_both_values(store: Store) -> None:
     before = delays(**{f"k{n}": n for n in range(30)})
     after = delays(**{f"k{n}": n + n % 2 for n in range(10, 40)})
 
@@ -395,10 +395,41 @@ def test_samples_are_the_first_of_each_kind_by_key_with_both_values(store: Store
         return {"carrier": f"k{number}", "on_time": number + more}
 
     assert found.samples["delays"] == (
-        *(RowSample("added", None, row(n, n % 2)) for n in (30, 31)),
-        *(RowSample("removed", row(n), None) for n in (0, 1)),
+        *(RowSample("added", None, row(n, n % 2)) for n in (39, 37)),
+        *(RowSample("removed", row(n), None) for n in (9, 8)),
         *(RowSample("changed", row(n), row(n, 1)) for n in (11, 13)),
     )
+
+
+def test_rows_in_which_a_number_differs_most_come_first(store: Store) -> None:
+    """Null counts like zero; NaN and infinity come first, changes of other values last."""
+    table = folded(columns="k string, n bigint, x double, t string", keys=("k",))
+    changes: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+        "g": ((1, None, "a"), (1, 2.5, "a")),
+        "h": ((1, 1.5, "a"), (1, math.nan, "b")),
+        "i": ((1, math.inf, "a"), (1, 1.5, "a")),
+        "f": ((4, 1.0, "a"), (1, 2.0, "a")),
+        "d": ((2, 1.0, "a"), (1, 1.0, "a")),
+        "e": ((1, 1.0, "a"), (2, 1.0, "b")),
+        "c": ((-3, 1.0, "a"), (-4, 1.0, "a")),
+        "a": ((9, 1.0, "a"), (9, 1.0, "b")),
+        "b": ((9, 1.0, None), (9, 1.0, "b")),
+    }
+    sides = sides_of(
+        store,
+        table,
+        *(
+            [
+                dict(zip("knxt", (key, *change[side]), strict=True))
+                for key, change in sorted(changes.items())
+            ]
+            for side in (0, 1)
+        ),
+    )
+
+    for count in (3, len(changes)):
+        shown = compared(store, *sides, samples=count).samples["delays"]
+        assert "".join((sample.after or {})["k"] for sample in shown) == "hifgcdeab"[:count]
 
 
 def test_only_the_tables_that_are_asked_for_are_compared(store: Store) -> None:
