@@ -18,7 +18,7 @@ from kappa.base.errors import KappaError
 from kappa.declare.alert import AlertBirth
 from kappa.declare.sink import SinkBirth
 from kappa.replay.rollout.rollout import Rollout
-from kappa.replay.rollout.verify.diff import Comparison, Part, RowSample
+from kappa.replay.rollout.verify.diff import Comparison, Part, RowSample, Sums
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
 from kappa.replay.status.outgoing_changes import is_part, part_of
 from kappa.replay.status.status_cache import SharedLooks
@@ -73,7 +73,8 @@ class SampledTable:
 
     In `columns`, the `keys` come first, then the columns that have changed, and then the other
     columns. `changes` maps each changed column to the number of sampled rows in which it has
-    changed. `counts` has an element for each kind of differing rows that occurs.
+    changed. `counts` has an element for each kind of differing rows that occurs. `sums` maps a
+    column of exact numbers to its sums (before, after) over all rows of the table.
     """
 
     table: str
@@ -82,6 +83,7 @@ class SampledTable:
     rows: tuple[SampledRow, ...]
     changes: Mapping[str, int]
     counts: tuple[KindCount, ...]
+    sums: Mapping[str, Sums]
 
     @property
     def values(self) -> list[list[Any]]:
@@ -172,7 +174,9 @@ def sampled_tables(
     """
     differences = {each.table: each for each in found.differences}
     return tuple(
-        _sampled_table(table, keys.get(table, ()), samples, differences[table])
+        _sampled_table(
+            table, keys.get(table, ()), samples, differences[table], found.sums.get(table, {})
+        )
         for table, samples in found.samples.items()
         if samples
     )
@@ -238,7 +242,11 @@ def _compare_builds(
 
 
 def _sampled_table(
-    table: str, keys: tuple[str, ...], samples: tuple[RowSample, ...], found: Difference
+    table: str,
+    keys: tuple[str, ...],
+    samples: tuple[RowSample, ...],
+    found: Difference,
+    sums: Mapping[str, Sums],
 ) -> SampledTable:
     ordered = sorted(samples, key=lambda each: _KINDS.index(each.kind))
     columns = tuple((samples[0].after or samples[0].before or {}).keys())
@@ -262,6 +270,7 @@ def _sampled_table(
             for kind in _KINDS
             if totals[kind]
         ),
+        sums,
     )
 
 

@@ -11,6 +11,7 @@ sides, and unsettled_keys.py finds the keys to leave out. A proof uses the same 
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class RowSample:
 
 # The part of a table that an outlet sends: the table, columns (None: all), a condition (None: all).
 Part = tuple[str, tuple[str, ...] | None, str | None]
+# The sums of a column, before and after.
+Sums = tuple[int | decimal.Decimal, int | decimal.Decimal]
 # The compared relations, before and after, as SQL that follows `from`.
 Relations = tuple[str, str]
 
@@ -245,6 +248,14 @@ def _is_number(kind: str) -> bool:
     )
 
 
+def _has_exact_sum(kind: str) -> bool:
+    found = parse_type(kind)
+    # A sum of decimals has up to 38 digits: the sum of 10^10 values with 28 digits.
+    return (isinstance(found, Decimal) and found.precision <= 28) or (
+        isinstance(found, Scalar) and found.name in INTEGERS
+    )
+
+
 def count_rows(reader: Reader, source: str) -> int:
     """Returns the number of rows in `source`, which is SQL that can follow `from`."""
     return int(reader.rows(f"select count(*) from {source}").rows[0][0])
@@ -268,7 +279,8 @@ class Comparison:
     """The differences of two builds, with samples of rows, and the numbers of records by outcome.
 
     The outcomes are duplicates and rejects. The keys of `samples` are the names of tables.
-    `incomparable_topics` are the topics that do not have the same topic id in both builds.
+    `incomparable_topics` are the topics that do not have the same topic id in both builds. `sums`
+    maps a table with samples to its columns of exact numbers, each with its sums (before, after).
     """
 
     differences: tuple[Difference, ...]
@@ -276,6 +288,7 @@ class Comparison:
     counts: tuple[OutcomeCount, ...]
     incomparable_topics: tuple[str, ...]
     parts: Mapping[Part, Difference] = field(default_factory=dict)
+    sums: Mapping[str, Mapping[str, Sums]] = field(default_factory=dict)
 
 
 # The keys of a table to set aside; None if all of them are settled.
@@ -321,6 +334,11 @@ def compare_builds(
         found[name] = _compare_table(
             reader, name, old.get(name), new.get(name), comparable, unsettled, texts_of, samples
         )
+    sums = {
+        name: column_sums
+        for name, (difference, shown) in found.items()
+        if shown and (column_sums := _column_sums(reader, difference, old[name], new[name]))
+    }
     apart = sorted({*before.birth.topic_ids, *after.birth.topic_ids} - comparable)
     return Comparison(
         tuple(difference for difference, _ in found.values()),
@@ -330,7 +348,33 @@ def compare_builds(
             *_reject_counts(reader, before.birth, after.birth),
         ),
         tuple(apart),
+        sums=sums,
     )
+
+
+def _column_sums(
+    reader: Reader, found: Difference, old: TableBirth, new: TableBirth
+) -> dict[str, Sums]:
+    """Returns the sums of the columns of exact numbers in which the rows of a table differ.
+
+    The result is empty if rows were set aside, since the sums would contain these rows.
+    """
+    _, common = _compared_columns(found.table, dict(old.served), dict(new.served))
+    columns = [
+        column
+        for column, kind in common.items()
+        if column not in new.keys
+        and (found.added or found.removed or column in found.changed_by_column)
+        and _has_exact_sum(kind)
+    ]
+    if found.unsettled or not columns:
+        return {}
+    wanted = ", ".join(f"coalesce(sum({quoted(column)}), 0)" for column in columns)
+    before, after = (
+        reader.rows(f"select {wanted} from {_qualified_table(schema, found.table)}").rows[0]
+        for schema in (BEFORE, AFTER)
+    )
+    return dict(zip(columns, zip(before, after, strict=True), strict=True))
 
 
 def compare_parts(

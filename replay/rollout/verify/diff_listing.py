@@ -14,7 +14,7 @@ from kappa.state.journal.events import Check, Difference, OutcomeCount
 
 if TYPE_CHECKING:
     # A history shows differences without the imports of a comparison.
-    from kappa.replay.rollout.verify.diff import Comparison, RowSample
+    from kappa.replay.rollout.verify.diff import Comparison, RowSample, Sums
     from kappa.replay.rollout.verify.pairs import Pair
 
 
@@ -99,6 +99,7 @@ def diff_document(pair: Pair, found: Comparison) -> dict[str, Any]:
             {
                 **difference_document(each),
                 "samples": [asdict(sample) for sample in found.samples[each.table]],
+                "sums": found.sums.get(each.table, {}),
             }
             for each in found.differences
         ],
@@ -137,7 +138,10 @@ def _diff_lines(
     for difference in found.differences:
         yield ""
         yield from table_lines(
-            difference, found.samples[difference.table], keys.get(difference.table, ())
+            difference,
+            found.samples[difference.table],
+            keys.get(difference.table, ()),
+            found.sums.get(difference.table, {}),
         )
     lines = [
         line
@@ -150,17 +154,24 @@ def _diff_lines(
 
 
 def table_lines(
-    difference: Difference, samples: Iterable[RowSample], keys: tuple[str, ...]
+    difference: Difference,
+    samples: Iterable[RowSample],
+    keys: tuple[str, ...],
+    sums: Mapping[str, Sums] | None = None,
 ) -> Iterator[str]:
     """Yields the lines that describe a table's difference, with samples of the differing rows.
 
-    `keys` are the columns by which rows were matched.
+    `keys` are the columns by which rows were matched. `sums` maps columns to their sums.
     """
     samples = tuple(samples)
     yield difference_line(difference)
     yield from (
         f"  largest change of {column}: {100 * change:.4g} % of the larger value"
         for column, change in difference.largest_relative_change.items()
+    )
+    yield from (
+        f"  sum of {column}: {before:,} -> {after:,}"
+        for column, (before, after) in (sums or {}).items()
     )
     for kind, rows in _kind_counts(difference):
         shown = [sample for sample in samples if sample.kind == kind]

@@ -543,7 +543,12 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     assert "kappa undo web goes back to generation 2" in page.text
     samples = got(server, f"/rollouts/{candidate}/samples")
     assert len(samples.all("del")) == len(samples.all("ins")) == 5
-    assert "page_hits 5 of 40 changed, 2 added, largest first · Show more" in samples.text
+    assert (
+        "page_hits 5 of 40 changed, 2 added, largest differences first · Show more" in samples.text
+    )
+    sums = sum(range(1, 41)), 2 * sum(range(1, 43))
+    told = "Sum of hits over all rows: {:,} → {:,}".format(*sums)
+    assert told in samples.text.replace("\N{NO-BREAK SPACE}", " ")
     # The zone of times is in the header alone.
     assert samples.text.count("UTC") == 1
     assert [each["class"] for each in samples.all("tr") if "class" in each] == [
@@ -1154,9 +1159,12 @@ def test_rows_that_differ_after_a_switch_have_the_numbers_of_the_verification(
         after = got(server, "/rollouts/2/samples").text
         generations = [got(server, f"/generations/{number}").text for number in (1, 2)]
 
-    assert "page_hits 5 of 40 changed, 1 added, largest first · Show more" in before
+    assert "page_hits 5 of 40 changed, 1 added, largest differences first · Show more" in before
     changed = "40 changed now (40 when verified), 5 shown"
-    assert f"page_hits {changed}; 1 added now (2 when verified), largest first · Show more" in after
+    assert (
+        f"page_hits {changed}; 1 added now (2 when verified), largest differences first · Show more"
+        in after
+    )
     # The rows of a generation that serves are those of now.
     assert ["Rows now" in each for each in generations] == [False, True]
 
@@ -1203,8 +1211,8 @@ def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path)
 
     assert "up to 42 messages of alert busy (only rows that its condition selects)" in page.text
     # A person who promotes knows that the messages will wait.
-    why = "the alert cannot send: canary answered 500"
-    waits = f"42 messages of alert late, held while {why}"
+    why = "the alert can send again; now it cannot send: canary answered 500"
+    waits = f"42 messages of alert late once {why}"
     assert waits in page.text
     loads = [each.get("data-load") for each in page.all("dl") if each.get("id") == "sends"]
     assert loads == ["/rollouts/5/sends?after=0"]

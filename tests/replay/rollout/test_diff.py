@@ -432,6 +432,36 @@ def test_rows_in_which_a_number_differs_most_come_first(store: Store) -> None:
         assert "".join((sample.after or {})["k"] for sample in shown) == "hifgcdeab"[:count]
 
 
+def test_columns_of_exact_numbers_in_which_rows_differ_have_sums(store: Store) -> None:
+    """Doubles, decimals of many digits, keys, and columns that are equal in all rows have none."""
+    table = folded(
+        columns="k bigint, n bigint, same bigint, d decimal(28,2), wide decimal(29,0), x double",
+        keys=("k",),
+    )
+
+    def row(key: int, n: int | None, cents: int) -> dict[str, Any]:
+        exact = {"d": Decimal(cents) / 100, "wide": Decimal(cents)}
+        return {"k": key, "n": n, "same": 1, **exact, "x": cents / 3}
+
+    most = 2**63 - 1
+    before, after = [row(1, most, 10), row(2, most, 5)], [row(1, 3, 20), row(2, None, -5)]
+    sides = sides_of(store, table, before, after)
+
+    sums = compared(store, *sides, samples=1).sums
+    assert sums == {
+        "delays": {"n": (2 * most, 3), "d": (Decimal("0.15"), Decimal("0.15"))},
+    }
+    assert compared(store, *sides).sums == {}
+    assert compared(store, sides[0], sides[0], samples=1).sums == {}
+    other = make_build(store, "c", {table: before[:1]})
+    (removed,) = compared(store, sides[0], other, samples=1).sums.values()
+    assert removed == {
+        "n": (2 * most, most),
+        "same": (2, 1),
+        "d": (Decimal("0.15"), Decimal("0.10")),
+    }
+
+
 def test_only_the_tables_that_are_asked_for_are_compared(store: Store) -> None:
     sides = [make_build(store, build, {folded(): [], appended(): []}) for build in ("a", "b")]
 
@@ -574,6 +604,9 @@ def test_a_diff_by_key_is_that_of_plain_python(
     ]
     largest = pytest.approx(max(relative)) if relative else None
     assert difference.largest_relative_change.get("n") == largest
+    summed = tuple(sum(n or 0 for n, *_ in each.values()) for each in (before, after))
+    differs = difference.added or difference.removed or "n" in difference.changed_by_column
+    assert found.sums == ({"delays": {"n": summed}} if differs else {})
 
 
 def test_key_last_rejected_is_set_aside(store: Store) -> None:

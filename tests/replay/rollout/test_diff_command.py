@@ -82,6 +82,8 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "",
         "delays: 4 rows, 1 added (25 %), 1 removed (25 %), 3 changed (75 %): on_time 2, note 1",
         "  largest change of on_time: 100 % of the larger value",
+        "  sum of flights: 36 -> 36",
+        "  sum of on_time: 13 -> 8",
         "  added:",
         "    carrier      flights  on_time  mean  note",
         "    ───────────  ───────  ───────  ────  ────",
@@ -97,6 +99,7 @@ def test_people_read_a_heading_and_samples_per_table(kappa: Kappa, two: Store) -
         "    UA       3 -> 2",
         "",
         "departures: 3 rows before and 0 after, 0 added, 3 removed (100 %), 0 changed",
+        "  sum of delay: 3 -> 0",
         "  removed:",
         "    carrier  delay  times",
         "    ───────  ─────  ─────",
@@ -117,6 +120,7 @@ def test_machines_get_all_of_it(kappa: Kappa, two: Store) -> None:
     delays, departures = document["tables"]
     assert (delays["table"], delays["changed"], delays["changed_share"]) == ("delays", 3, 0.75)
     assert delays["changed_by_column"] == {"on_time": 2, "note": 1}
+    assert delays["sums"] == {"flights": [36, 36], "on_time": [13, 8]}
     new = row("new\x1b[31m", 1)
     assert delays["samples"][0] == {"kind": "added", "before": None, "after": new, "times": 1}
     changed = [sample["before"] for sample in delays["samples"] if sample["kind"] == "changed"]
