@@ -1191,7 +1191,7 @@ def test_a_rollout_begins_with_its_evidence(tmp_path: Path) -> None:
         [each for each in page.all("details") if each.get("class") == "fold"] for page in pages
     ]
     assert [["open" in each for each in found] for found in folds] == [[False], [True]]
-    assert "Progress 100 %" in pages[0].text
+    assert "Progress of the replay 100 %" in pages[0].text
 
 
 def test_the_messages_of_a_condition_are_counted_by_a_comparison(tmp_path: Path) -> None:
