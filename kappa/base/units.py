@@ -7,6 +7,7 @@ does no I/O.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 _UNITS_MS = {
     "ms": 1,
@@ -110,3 +111,9 @@ def memory(count: int) -> str:
 
 def _with_unit(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+def exact_number(value: int | Decimal) -> str:
+    """Formats a number with all its digits, for example `1,234.50`."""
+    # Python's own text of a small decimal has an exponent.
+    return f"{value:,f}" if isinstance(value, Decimal) else f"{value:,}"

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from kappa.base.errors import KappaError
@@ -22,6 +21,7 @@ from kappa.replay.rollout.verify.diff import Comparison, Part, RowSample, Sums
 from kappa.replay.rollout.verify.pairs import compare_pair, pin_equal
 from kappa.replay.status.outgoing_changes import is_part, part_of
 from kappa.replay.status.status_cache import SharedLooks
+from kappa.serving.http.page.formatting import is_number
 from kappa.serving.query.reader.errors import TooMuch
 from kappa.serving.query.reader.reader import Limits
 from kappa.serving.query.render import json_value
@@ -94,7 +94,7 @@ class SampledTable:
     def is_largest_first(self) -> bool:
         """Returns True if the rows in which a number differs most come first."""
         return bool(self.keys) and any(
-            isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            is_number(value)
             for row in self.rows
             for cell in row.cells[len(self.keys) :]
             for value in cell

@@ -251,9 +251,8 @@ def _is_number(kind: str) -> bool:
 def _has_exact_sum(kind: str) -> bool:
     found = parse_type(kind)
     # A sum of decimals has up to 38 digits: the sum of 10^10 values with 28 digits.
-    return (isinstance(found, Decimal) and found.precision <= 28) or (
-        isinstance(found, Scalar) and found.name in INTEGERS
-    )
+    is_long = isinstance(found, Decimal) and found.precision > 28
+    return _is_number(kind) and found not in _DOUBLES and not is_long
 
 
 def count_rows(reader: Reader, source: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from kappa.base.units import count_of
+from kappa.base.units import count_of, exact_number
 from kappa.serving.query.render import Form, Listing, cell_text, json_value, render_listing
 from kappa.state.journal.events import Check, Difference, OutcomeCount
 
@@ -170,7 +170,7 @@ def table_lines(
         for column, change in difference.largest_relative_change.items()
     )
     yield from (
-        f"  sum of {column}: {before:,} -> {after:,}"
+        f"  sum of {column}: {exact_number(before)} -> {exact_number(after)}"
         for column, (before, after) in (sums or {}).items()
     )
     for kind, rows in _kind_counts(difference):

@@ -22,7 +22,7 @@ from fastapi import APIRouter, Header, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kappa.base.units import size
+from kappa.base.units import exact_number, size
 from kappa.serving.access.roles import Act, Identity, may, refusal
 from kappa.serving.http.page import formatting
 from kappa.serving.http.problem import HttpError
@@ -218,6 +218,7 @@ def _environment() -> Environment:
     )
     pages.filters |= {
         "number": formatting.number,
+        "exact_number": exact_number,
         "figure": formatting.figure,
         "duration": formatting.duration,
         "noun": formatting.noun,

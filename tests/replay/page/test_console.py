@@ -952,6 +952,7 @@ def test_an_undo_that_a_rollout_blocks_says_so_on_each_page(world: World) -> Non
     assert (refused.status, told.status) == (409, 200)
     for page in blocked:
         assert re.search("first abandon rollout 5 .*then run kappa undo web", page.text)
+        assert not re.search("kappa undo web (--to 1 )?goes back to", page.text)
         assert "undo" not in intents(page)
     for page in free:
         assert "first abandon" not in page.text

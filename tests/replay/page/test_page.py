@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from html.parser import HTMLParser
 from http.client import HTTPConnection
@@ -42,6 +43,7 @@ from kappa.replay.rollout.current_state import current_state
 from kappa.replay.rollout.fold import fold_records
 from kappa.replay.rollout.operator_requests import ask_redrive
 from kappa.replay.rollout.verify import diff
+from kappa.replay.rollout.verify.diff import Comparison, RowSample
 from kappa.replay.status.status import BuildStatus, observe_status
 from kappa.replay.status.status_cache import SharedLooks
 from kappa.replay.status.status_text import status_document, status_heading, status_listing
@@ -110,6 +112,8 @@ PATHS = (
 FAILED = (staged("b1"), CaughtUp(1, Offsets()), Failed(1, "no"))
 Lived = tuple[Server, int]
 BREAK = "<wbr>"
+# A line does not break beside it.
+ARROW = "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}"
 
 
 class Page(HTMLParser):
@@ -301,17 +305,14 @@ def test_what_a_promote_changes_is_said_in_a_line() -> None:
         Difference("e", 5, 5, columns_new=("n",)),
     )
 
-    def told(*differences: Difference, past: bool = False) -> str:
-        return changes_text(differences, past=past).replace("\N{NO-BREAK SPACE}", " ")
-
-    assert told(new) == ""
-    assert told(same, new) == "no row changes"
-    assert told(same, new, past=True) == "no row changed"
-    assert told(same, some) == "7 rows change, 1 is removed: 40 → 39 rows of c"
-    assert told(some, past=True) == "7 rows changed, 1 removed: 40 → 39 rows of c"
-    both = "7 rows change, 2 are added, 2 are removed: 48 → 48 rows in 2 tables"
-    assert told(some, more) == both
-    assert told(wider) == "only columns differ: 5 → 5 rows of e"
+    assert changes_text((new,)) == ""
+    assert changes_text((same, new)) == "no row changes"
+    assert changes_text((same, new), past=True) == "no row changed"
+    assert changes_text((same, some)) == f"7 rows change, 1 is removed: 40{ARROW}39 rows of c"
+    assert changes_text((some,), past=True) == f"7 rows changed, 1 removed: 40{ARROW}39 rows of c"
+    both = f"7 rows change, 2 are added, 2 are removed: 48{ARROW}48 rows in 2 tables"
+    assert changes_text((some, more)) == both
+    assert changes_text((wider,)) == f"only columns differ: 5{ARROW}5 rows of e"
 
 
 def test_a_curve_in_a_list_begins_at_zero_and_tells_its_maximum(world: World) -> None:
@@ -546,9 +547,8 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     assert (
         "page_hits 5 of 40 changed, 2 added, largest differences first · Show more" in samples.text
     )
-    sums = sum(range(1, 41)), 2 * sum(range(1, 43))
-    told = "Sum of hits over all rows: {:,} → {:,}".format(*sums)
-    assert told in samples.text.replace("\N{NO-BREAK SPACE}", " ")
+    before, after = sum(range(1, 41)), 2 * sum(range(1, 43))
+    assert f"Sum of hits over all rows: {before:,} → {after:,}" in samples.text
     # The zone of times is in the header alone.
     assert samples.text.count("UTC") == 1
     assert [each["class"] for each in samples.all("tr") if "class" in each] == [
@@ -558,6 +558,25 @@ def test_waiting_candidate_offers_intents_and_diff(lived: Lived) -> None:
     shown = got(server, str(more))
     assert len(shown.all("ins")) == 40
     assert "page_hits 40 changed, 2 added" in shown.text
+
+
+def test_sums_are_shown_to_the_last_digit(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, candidate = lived
+    sums = {
+        "cents": (Decimal("1234567.85"), Decimal("1234567.86")),
+        "tiny": (Decimal("0.00000001"), Decimal("0.00000001")),
+    }
+    comparison = Comparison(
+        (Difference("page_hits", 1, 1, changed=1),),
+        {"page_hits": (RowSample("changed", {"cents": 5}, {"cents": 6}),)},
+        *((), ()),
+        sums={"page_hits": sums},
+    )
+    monkeypatch.setattr(routes, "samples_of", lambda *_, **__: comparison)
+
+    cents = "Sum of cents over all rows: 1,234,567.85 → 1,234,567.86"
+    text = got(server, f"/rollouts/{candidate}/samples").text
+    assert f"{cents}; of tiny: 0.00000001 in both builds" in text
 
 
 def test_rejects_of_a_rollout_are_told_once() -> None:
